@@ -66,13 +66,13 @@ _OTHERS = frozenset(
 _SIGN = re.compile(r"[\"'`“(\[{<:=>~|\u2013\u2014\u2192\u21d2\x00-\x1f]\s{0,3}\Z")
 _TIGHT = re.compile(
     r"""[\"'`\])}>]{0,3}(?:\s|,|[\x00-\x1f]|\\+(?:x[01][0-9a-f]|0|n|r|t)|[:=~|<>\u2192\u21d2&*@\"'`(\[{]
-    |\([\w.*=\x20]{1,40}\)|0x[0-9a-f]{1,16}\b|[0-9]{1,3}\)|\b(?:string|str|text|varchar|reg_\w{2,9}
+    |\([\w.*=\x20]{1,40}\)|0x[0-9a-f]{1,16}\b|[0-9]{1,3}\)|\$[0-9]{1,4}\b|\b(?:string|str|text|varchar|reg_\w{2,9}
     |char|default|value|inner|[psvx][0-9]{0,3})\b){1,40}""",
     re.VERBOSE | re.IGNORECASE,
 )
 _OPERATOR = re.compile(r"[:=~|\u2192\u21d2\x00-\x1f]|<[<-]|\\|reg_|[(\[{<][\"'`]?\Z", re.IGNORECASE)
 _GETTER = re.compile(r"(?i)\A(?:get|find|load|read|fetch|lookup|delete|is|has|list|on|no|need)")
-_HERE = re.compile(r"[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
+_HERE = re.compile(r"[ ]?[;/][ ]?|[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
 _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[A-Za-z]")
 _AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]{4,}+\n")
@@ -115,7 +115,8 @@ def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]
         value = without_stop(whole[0])
         between = text[start : token.start()]
         is_near = is_dense(value) and _is_linked(between)
-        is_tight = is_sure and _is_mixed(value) and _is_tight(between)
+        is_foreign = not text[start - 1].isascii() and _HERE.fullmatch(between) is not None
+        is_tight = is_sure and _is_mixed(value) and (is_foreign or _is_tight(between))
         is_call = text.startswith("(", whole.end())  # Token(uuid4())
         is_secret = is_near or (is_tight and is_random(value, 8, is_named=True))
         if is_secret and not is_call and not is_plain(value, "", is_quoted=True):

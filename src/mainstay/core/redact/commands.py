@@ -262,11 +262,11 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _READERS = (
-    r"(?:--password-stdin|--passphrase-fd|--with-token|--stdin|chpasswd|sudo[ ]{1,4}-S"
+    r"(?:secrets?[ ](?:set|put|add|create)\b|--password-stdin|--passphrase-fd|--with-token|--stdin|chpasswd|sudo[ ]{1,4}-S"
     r"|cryptsetup|smbpasswd)"
 )
 _PIPED = re.compile(
-    r"\b(?:echo|printf)[ ](?:-\w{1,4}[ ])?['\"]?(?:[\w.-]{1,60}:)?"
+    r"\b(?:echo|printf)[ ](?:-\w{1,4}[ ]|'%s(?:\\n)?'[ ]|\"%s(?:\\n)?\"[ ])?['\"]?(?:[\w.-]{1,60}:)?"
     rf"(?P<secret>[^|;&\r\n]{{1,400}}?)['\"]?[ ]{{0,4}}\|[^|;&\r\n]{{0,200}}?{_READERS}"
     rf"|{_READERS}[^|;&<\r\n]{{0,100}}<<<[ ]?['\"]?(?:[\w.-]{{1,60}}:)?(?P<here>[^\s'\"]{{1,200}}+)"
 )
@@ -322,6 +322,7 @@ def _signs() -> Iterator[str]:
         for option in (*program.secrets, *program.logins, *program.attached, *program.naming):
             yield f" {option[:3].lower()}"
             yield f"'{option[:3].lower()}"
+            yield f'"{option[:3].lower()}'
         if program.places or program.last or program.is_assigned or program.flags:
             head = program.name.partition(" ")[0]
             yield from (f"{head} ", f"{head}',", f'{head}",')
@@ -331,11 +332,11 @@ SIGNS = (*dict.fromkeys(_signs()), "echo ", "printf ", "<<<")
 _PROGRAM = re.compile(
     r"(?<![\w.-])(?:"
     + "|".join(map(re.escape, sorted(HEADS, reverse=True)))
-    + r")[0-9.]{0,5}(?:\.exe)?(?=[ ]|['\"],)",
+    + r")[0-9.]{0,5}(?:\.exe)?(?=[ ]|['\"],|['\"][ ]['\"])",
     re.IGNORECASE,
 )
 _ITEM = re.compile(
-    r"""['"]?,[ ]?(?:'(?P<one>(?:[^'\\\r\n]|\\.)*+)'|"(?P<two>(?:[^"\\\r\n]|\\.)*+)")"""
+    r"""(?:['"]?,[ ]?|['"][ ])(?:'(?P<one>(?:[^'\\\r\n]|\\.)*+)'|"(?P<two>(?:[^"\\\r\n]|\\.)*+)")"""
 )
 _LONGEST = 1000
 """Of a command in a text."""

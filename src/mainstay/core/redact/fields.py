@@ -18,7 +18,7 @@ from mainstay.core.redact.names import (
     SecretNames,
     squashed,
 )
-from mainstay.core.redact.plain import is_plain, is_random, is_secret_value
+from mainstay.core.redact.plain import is_key, is_plain, is_random, is_secret_value
 from mainstay.core.redact.values import (
     Value,
     line_at,
@@ -40,7 +40,7 @@ _NAME = re.compile(
     r"""(?<![\w$.-])(?:
       (?P<option>--?[A-Za-z][\w-]*+)["']?+,?[ \t]++(?![-=:|])       # --password hunter2
     | (?:(?<=[(\[{]["'])|(?<=[(\[{][ b]["']))(?P<pair>[\w$.-]++)["'],[ \t]{0,60}+  # ("token", "x")
-    | (?<=[\[{(])(?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)            # {password,"x"}, [Secret, x]
+    | (?:(?<=[\[{(])|(?<=[\[{(]:))(?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)            # {password,"x"}, [Secret, x]
     | (?<=\()(?P<list>[A-Za-z][\w$.-]*+)[ ](?=[^\s()]{6,200}+\))    # (password hunter2)
     | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
     | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
@@ -49,7 +49,10 @@ _NAME = re.compile(
       (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}\S{1,200}+$))?+[ \t]{0,60}+
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
       |\.[ ](?=["'])|(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
-    | (?P<typed>[\w$]++)[ ](?:[Ss]tring|str|text|\[\]byte|bytes)[ ]?=[ ]?(?=["'`])  # a string = "x"
+    | (?P<typed>[\w$]++)[ ](?:As[ ])?(?i:string|str|text|\[\]byte|bytes|n?varchar2?|n?char)
+      (?:\([0-9A-Za-z]{1,6}\))?[ ]?:?=[ ]?(?=N?["'`])             # a string = "x"
+    | (?P<setting>[\w$]++(?:-[\w$]++)++|(?i:authorization))[ ](?:[a-z]{1,12}-[a-z]{1,12}[ ])?
+      (?=["'])                                                     # pre-shared-key "x"
     | (?P<directive>(?=[\w$.-]{0,60}(?:_|[a-z][A-Z])|requirepass|masterauth|bindpw|rootpw)[\w$.-]++)
       [ ](?:--[\w-]{1,20}+[ ]){0,2}+(?=[^\s=:|-])                # requirepass hunter2
     | (?P<column>[\w$.-]++)`?+(?:[ \t]{0,60}+\|[ ]{1,60}+           # password | hunter2
@@ -67,12 +70,12 @@ _FORM = re.compile(r"[^\s&\"'<>;,]{1,200}+&\w{1,40}+=")
 _FORM_OPTION = re.compile(r"(?:-d|-F|--data(?:-[a-z]{1,10})?|--form(?:-string)?)[ =]?[\"']?\Z")
 _GRANT = re.compile(r"grant_type|authorization_code|code_verifier")
 _REDIRECT = re.compile(
-    r"""(?i)redirect_uri|oauth|openid|oidc
+    r"""(?i)redirect_uri|oauth|openid|oidc|invalid_grant
     |\bstate[\"']{0,2}[ ]?(?:=>|[:=])[ ]?[\"']?[\w%.~-]{12,}""",
     re.VERBOSE,
 )
 _GRANTED = 300
-_NUMBER = re.compile(r"[\"']?-?[0-9]{1,8}(?![\w.-])")
+_TOKEN = re.compile(r"[\"']?([\w~%+=-]{12,})")
 _NEXT = re.compile(r"[ ]([^\s,;:=\"'()<>]{6,100}+)(?=\s|[,;]|\Z)")
 _UNIT = re.compile(r"[ ](?:bytes|characters|chars|days|hours|items|attempts)\b")
 _PREFERENCES = re.compile(
@@ -84,6 +87,7 @@ _PREFERENCES = re.compile(
     re.VERBOSE,
 )
 """A cookie that holds what a person prefers, and nothing else."""
+_IDENTIFIER = re.compile(r"[A-Za-z_-]+")
 _FIELD_OF_GO = re.compile(r"[A-Z]\w{0,60}+:")
 _QUOTES = frozenset("'\"")
 _PAIRS = ("credentials", "credential", "creds", "zugangsdaten")
@@ -149,7 +153,8 @@ def _is_in_form(text: str, found: re.Match[str]) -> bool:
     first, last = max(0, found.start() - _GRANTED), found.end() + _GRANTED
     if _GRANT.search(text, first, last) is not None:
         return True
-    if _REDIRECT.search(text, first, last) and not _NUMBER.match(text, found.end()):
+    token = _TOKEN.match(text, found.end())
+    if token is not None and is_key(token[1]) and _REDIRECT.search(text, first, last):
         return True
     if not found[0].endswith("="):
         return False
@@ -198,7 +203,8 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
 def _argument(text: str, value: Value) -> Value:
     """An argument without what follows the call: `('password', 255)->nullable()`."""
     end = text.find(")", value.start, value.end)
-    return value if end < 0 else Value(value.start, end)
+    is_inner = end < 0 or text.find("(", value.start, end) >= 0
+    return value if is_inner else Value(value.start, end)
 
 
 def _is_closed(text: str, found: re.Match[str]) -> bool:
@@ -238,10 +244,12 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
     if written.isdigit() and len(written) < 8 and _is_counted(text, found.start(), value):
         return False
     if found.lastgroup == "pair" and value.is_quoted:
-        return squashed(written) not in ENDINGS and not written.startswith("-")
+        is_name = _IDENTIFIER.fullmatch(written) is not None and squashed(written).endswith(ENDINGS)
+        return not is_name and not written.startswith("-")
     if found.lastgroup == "directive" and name.lower() in _DIRECTIVES:
         return True
-    return not _is_loose(found.lastgroup, value) or is_random(written.strip(" ()"), is_named=True)
+    last = written.strip(" ()").rpartition(" " if found.lastgroup == "setting" else "\0")[2]
+    return not _is_loose(found.lastgroup, value) or is_random(last, is_named=True)
 
 
 def _is_empty_field(text: str, found: re.Match[str], written: str) -> bool:
@@ -264,4 +272,4 @@ def _is_counted(text: str, name: int, value: Value) -> bool:
 def _is_loose(kind: str | None, value: Value) -> bool:
     """Whether the notation is one of prose and code too, so that the value has to look random."""
     is_item = kind == "item" and not value.is_quoted
-    return is_item or kind in ("column", "list", "directive", "pair")
+    return is_item or kind in ("column", "list", "directive", "pair", "setting")

@@ -107,6 +107,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
         (
             *("val", "content", "input", "given", "secretstring", "received", "actual", "data"),
             *("v='", "default", "answer", "new", "old", "current", "previous", "before", "after"),
+            *('"to"', "'to'"),
         ),
         listed,
     ),

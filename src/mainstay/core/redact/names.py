@@ -44,6 +44,7 @@ ENDINGS = tuple(
     machinekey cipherkey vaultkey unsealkey serverkey instrumentationkey pairingcode
     zugangsdaten kodeord contrasinal wagwoord mdp парола
     пароля паролем гасло privateexponent privkey communitystring
+    invitecode invitationcode wifikey plaintextkey rememberme sonarlogin
     пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
     """.split()
 )
@@ -54,7 +55,7 @@ WORDS = frozenset("clave pwd pass pw psw pin cvv cvc otp sig jwt pat cred".split
 
 WEAK = frozenset(
     "pin puk pepper cvv cvc otp session sid auth signature sig pat csrf xsrf hmac assertion "
-    "verifier salt seed cert jwt community".split()
+    "verifier salt seed cert jwt community sk".split()
 )
 """Words at the end of a name whose value must look like a secret."""
 
@@ -77,7 +78,7 @@ _OTHER_KEYS = frozenset(
     page pagination arrow up down left right enter escape tab shift ctrl control alt function fn
     hot shortcut keyboard any press home end delete space business tenant customer user account
     parent child root top first last next prev previous the a this each no duplicate missing
-    distribution dist clustering cluster consistency rowset
+    socket distribution dist clustering cluster consistency rowset
     """.split()
 )
 """Words before `key` in names of what is no secret."""
@@ -106,7 +107,7 @@ _ADJECTIVES = frozenset(
 
 STEMS = (
     "pass", "pw", "psw", "pin", "cvv", "cvc", "otp", "sig", "jwt", "pat", "cred", "secret",
-    "puk", "pepper", "zugangs", "kodeord", "contrasi", "wagwoord", "mdp",
+    "_sk", "rememberm", "sonar", "puk", "pepper", "zugangs", "kodeord", "contrasi", "wagwoord", "mdp",
     "ticket", "token", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess",
     "sid", "csrf", "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha",
     "wachtw",
@@ -175,7 +176,8 @@ class SecretNames:
         >>> [SecretNames().is_key(name) for name in ("OPENCAGE_KEY", "cache_key", "key")]
         [True, False, False]
         """
-        words = words_of(name[-_LONGEST_NAME:].rstrip("0123456789_")) if self._weak else []
+        last = name[-_LONGEST_NAME:].rpartition(".")[2].rstrip("0123456789_")
+        words = words_of(last) if self._weak else []
         return len(words) > 1 and words[-1] in ("key", "keys") and words[-2] not in _OTHER_KEYS
 
     def mentions(self, text: str, lowered: str) -> list[tuple[int, int]]:

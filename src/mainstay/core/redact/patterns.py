@@ -193,8 +193,12 @@ _USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a 
     r"(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\"|[^\s\"']{1,200}+)"
 )
 _PAIR = (  # auth=("ann", "hunter2"), NetworkCredential("ann", "hunter2")
-    r"(?i)(?:auth[\"']?[ ]?[=:]?[ ]?|credentials?|authentication|login)[(\[][ ]?[bru]?[\"']"
+    r"(?i)(?:auth[\"']?[ ]?[=:]?[ ]?|credentials?|authentication|login|simple_bind(?:_s)?)[(\[][ ]?[bru]?[\"']"
     r"[^\"'\r\n]{0,200}+[\"'],[ ]?[bru]?(?P<q>[\"'])(?P<secret>(?:(?!(?P=q))[^\r\n]){1,200}+)"
+)
+_GIVEN = (  # PasswordAuthentication(ann, Xk92pLqZ)
+    r"(?i)(?:credentials?|authenticat\w{2,5})[ ]?[(\[{][ ]?[\w.@\\-]{1,60}+,[ ]?"
+    r"(?P<secret>[^\s,()\"'=\[\]{}]{6,100}+)[ ]?[)\]}]"
 )
 _POSITION = (  # the third argument of those that connect to a database
     r"(?i)(?:\bPDO(?:->__construct)?|mysqli(?:->__construct|_connect)?|mysql_p?connect|oci_connect"
@@ -203,7 +207,7 @@ _POSITION = (  # the third argument of those that connect to a database
     r"{1,200}+)"
 )
 _TRIED = (  # failed to authenticate ann:hunter2
-    r"(?i)\b(?:authenticate|authentication failed|login|logon|credentials|creds|bind)(?:[ ]"
+    r"(?i)\b(?:authenticate|auth(?:entication)? failed|login|logon|credentials|creds|bind)(?:[ ]"
     r"(?:as|with|for))?:?[ ]"
     r"[\"'(]{0,2}+[\w.@\\-]{1,60}+[ ]?[:/,][ ]?(?![\w-]{1,40}+=\w)"
     r"(?P<secret>[^\s:/\"',;()]{4,100}+)"
@@ -215,7 +219,7 @@ _USED = (  # AUTH failed with 'hunter2'
     r"(?P<secret>[^\s\"'`]{4,100}+)[\"'`]"
 )
 _USED_BARE = (  # could not login as ann with Xk92pLqZ
-    r"(?i)\b(?:auth|authenticat\w{1,5}|log ?[io]n|sign ?in|unlock)\b[^\"'`\r\n]{0,40}?"
+    r"(?i)\b(?:auth|authenticat\w{1,5}|log(?:ged)? ?[io]n|sign ?in|unlock)\b[^\"'`\r\n]{0,40}?"
     r"[ ](?:with|using)[ ](?:[\w.@-]{1,60}+[ ](?:and|/)[ ])?+(?P<secret>[^\s\"'`/,;()]{8,100}+)"
 )
 _RADIUS = (  # Login OK: [ann/hunter2]
@@ -296,7 +300,7 @@ SHAPES: tuple[Shape, ...] = (
     (("-----begin", "---- begin"), re.compile(files.PEM), _whole),
     (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
     (("-u", "-user"), re.compile(_USER), _if_written),
-    (("auth", "cred", "login"), re.compile(_PAIR), _group),
+    (("auth", "cred", "login", "bind"), re.compile(_PAIR), _group),
     (("pdo", "mysql", "oci_", "getconn"), re.compile(_POSITION), _group),
     (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_named_random),
     (("hook", "telegram", "ifttt"), re.compile(files.HOOK), _group),
@@ -357,17 +361,31 @@ SHAPES: tuple[Shape, ...] = (
     (("community ",), re.compile(files.COMMUNITY), _group),
     ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(files.NEWUSERS), _if_named_random),
     ((":99999:", ":::"), re.compile(files.SHADOW), _if_named_random),
-    (("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t"), re.compile(files.SASL), _group),
+    (
+        ("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t", "static:"),
+        re.compile(files.SASL),
+        _group,
+    ),
     (('" * "', "chap-secrets"), re.compile(files.CHAP), _groups),
     (
-        ("/reset", "/magic", "/activat", "/verif", "/confirm", "/invit", "-reset/"),
+        (
+            "/reset",
+            "/magic",
+            "/activat",
+            "/verif",
+            "/confirm",
+            "/invit",
+            "-reset/",
+            "hooks/",
+            "hook/",
+        ),
         re.compile(files.LINKED),
         _if_dense,
     ),
     (("userlist", '" "md5', '" "scram-'), re.compile(files.USERLIST), _group),
     ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
     (
-        ("auth", "login", "logon", "log in", "sign in", "signin", "unlock"),
+        ("auth", "login", "logon", "log in", "logged in", "sign in", "signin", "unlock"),
         re.compile(_USED_BARE),
         _if_dense,
     ),
@@ -378,6 +396,10 @@ SHAPES: tuple[Shape, ...] = (
     (("bearer.auth",), re.compile(_SOCKET), _group),
     (("user_code", "usercode", "user code"), re.compile(_USER_CODE), _group),
     (("334",), re.compile(files.CHALLENGED), _group),
+    (("auth\r", "auth\n"), re.compile(files.RESP), _group),
+    (('"pass ', "'pass ", '"auth ', "'auth "), re.compile(files.SENT), _group),
+    (("send ",), re.compile(files.EXPECTED), _group),
+    (("credential", "authenticat"), re.compile(_GIVEN), _if_dense),
     ((" login ",), re.compile(files.TAGGED), _groups),
     ((":::",), re.compile(files.DUMPED), _group),
     (("priv", "prime1", "exponent1"), re.compile(files.PRINTED), _group),

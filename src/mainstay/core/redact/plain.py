@@ -19,7 +19,8 @@ _WORDS = frozenset(
     allowed blocked strict lax present absent valid authentication authorization changed updated
     all reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
     does readonly omitted unavailable value values redacted hidden masked removed filtered
-    secret password
+    secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
+    unrecognised
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -39,6 +40,9 @@ _HOLDER = re.compile(
     | (?i:[\[(<{*]{1,3}+(?:protected|secured?|sensitive|omitted|removed|suppressed|encrypted|obfuscated
         |obscured|scrubbed|stripped|concealed|withheld|private|not[ ]shown|set|unset|elided|truncated
         |snip|redacted|hidden|masked|filtered|secret|empty|present|provided|none)[\])>}*]{1,3}+)
+    | (?:required|nullable|sometimes|bail|string|confirmed)(?:\|[\w:,./()-]{1,60}+){1,12}+
+    | \$_?[A-Za-z]\w{0,40}+(?:(?:->|::)\w{1,40}+|\[["']?\w{0,60}+["']?\]?){1,4}+|<%[=-]?
+    | \[REDACTED[\w:\x20]{1,60}+\]|[A-Z][A-Za-z]{1,40}+<[A-Za-z_'&:<>,\x20]{0,80}+
     | &(?:'\w{1,20}+|mut)|\{\s*+"[^"\r\n]{1,200}+",\s*+\[[^\]]{0,200}validation:[^\]]{0,200}\]\s*+\}
     | \((?:known\ after\ apply|sensitive[\w\x20]{0,20}|redacted|hidden)\)
     | (?i:\[(?:redacted|filtered|hidden|masked)\]|[\[({]?your[\w-]{0,40}+[\])}]?
@@ -69,8 +73,9 @@ _TYPES = frozenset(
 _MESSAGE = re.compile(
     r"""[\[{(]?+[\s"'“]*+(?:This|That|The|These|Field|Value|Must|Not|Ensure|Enter|Password|Passwords|Token
     |Invalid|Your|Please|String|Input|It|Is|May|Cannot|Required|Too|Should|Only|Unable|No|Missing
-    |Expected|Given|Provided|A|An|must|may|cannot|is|should|too|invalid|does|not|field|required|value)
-    (?:[ ][\w'’,.-]++){2,40}+[\s"'”\])}]*+""",
+    |Expected|Given|Provided|A|An|must|may|cannot|is|should|too|invalid|does|not|field|required|value
+    |can't|can’t|doesn't|isn't|has|needs|contains|minimum|maximum)
+    (?:[ ][\w'’,.()-]++){2,40}+[\s"'”\])}]*+""",
     re.VERBOSE,
 )
 _SCHEMA = re.compile(r"\{\s*+[\"'](?:type|\$ref|oneOf|anyOf|title|description|required)[\"']\s*+:")
@@ -123,7 +128,7 @@ def is_secret_value(
     if kind == SECRET:
         return not (_SHORT_ID.fullmatch(value) and squashed(name).endswith(_COUNTED))
     value = value.strip()
-    if kind == KEY:
+    if kind in (KEY, "sk"):
         return is_key(value)
     if kind in ("pin", "puk", "otp", "cvv", "cvc"):
         digits = len(_DIGIT.findall(value))
@@ -137,10 +142,11 @@ def is_secret_value(
 
 def is_key(value: str) -> bool:
     """Whether it looks like a key to a service, in letters and digits or in hexadecimal ones."""
-    is_token = len(value) > 15 and "/" not in value and "." not in value and is_dense(value)
+    is_token = _TOKEN.fullmatch(value) is not None and is_dense(value)
     return is_token or (_KEY_OF_HEX.fullmatch(value) is not None and len(value) in _KEY_LENGTHS)
 
 
+_TOKEN = re.compile(r"[\w+=~-]{16,}")
 _KEY_OF_HEX = re.compile(r"(?=.*[0-9])[0-9a-fA-F]+")
 _KEY_LENGTHS = (32, 48, 64, 96, 128)
 """Of a key in hexadecimal digits; a fingerprint has 16 or 40."""

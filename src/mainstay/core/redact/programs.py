@@ -208,7 +208,7 @@ _CLOUDS = (
     _of("gem", "-k --key"),
     _of("nuget", "-ApiKey -Password"),
     _of("dotnet, choco", "-k --api-key"),
-    _of("railway", "-t"),
+    _of("railway, codecov, codecovcli", "-t"),
     _of("npm config, yarn config, pnpm config, npm set, yarn set, git config", names_values=True),
     _of("poetry config, composer config, bundle config", places=(2, 3)),
     _of("hg", texts="--config"),

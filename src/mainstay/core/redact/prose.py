@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact.names import SECRET
-from mainstay.core.redact.plain import is_dense, is_odd, is_plain, is_random, without_stop
+from mainstay.core.redact.plain import is_dense, is_key, is_odd, is_plain, is_random, without_stop
 from mainstay.core.redact.values import value_at
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ _NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
 _NO_SECRET = re.compile(
     r"(?i)(?:unexpected|expecting|expected|syntax|near|primary|foreign|public|host|cache"
     r"|partition|sort|routing|idempotency|object|redis|the key|for|duplicate|unique|s3|message|i18n"
-    r"|translation|gpg|site|publishable|verify|verifying)[\W_]{1,3}\Z"
+    r"|translation|gpg|site|socket|publishable|verify|verifying)[\W_]{1,3}\Z"
 )
 _REACH = 160
 _QUOTED = re.compile(
@@ -66,8 +66,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PATH = re.compile(r"[/:]")
 _LINK = re.compile(
     r"(?i)(?:\b(?:value|values|is|was|be|to|from|got|given|provided|supplied|received|entered|input"
-    r"|using|equals?|want|computed|tried|attempt|attempted|rejected|expected|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это|now)"
-    r"[ :=]{1,3}(?:string[ ])?<?|[:=][ ]{0,2}<?|\()\Z"
+    r"|sent|using|equals?|want|computed|tried|attempt|attempted|rejected|expected|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это|now)"
+    r"[ ,:=]{1,3}(?:string[ ])?<?|[:=][ ]{0,2}<?|\()\Z"
 )
 _OTHER = re.compile(
     r"(?i)\b(?:user|users|username|host|hostname|file|path|column|field|table|database|role"
@@ -90,7 +90,10 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 _KEY_LENGTHS = (32, 48, 64, 96, 128)
 """Of a key in hexadecimal digits; a fingerprint has 16 or 40."""
 _CODE = re.compile(r"[0-9][0-9-]{2,54}[0-9]")
-_CHANGE = re.compile(r"[ ]from[ ](\S{3,100}+)[ ]to[ ](\S{3,100}+)")
+_CHANGE = re.compile(
+    r"[ ](?:from[ ](\S{3,100}+)[ ]to[ ](\S{3,100}+)"
+    r"|(?P<old>[^\s()\[\]{},;:]{3,100}+)[ ](?:->|\u2192)[ ](?P<new>[^\s()\[\]{},;:]{3,100}+))"
+)
 _SURE = _NOUNS.replace("|(?P<key>keys?)", "")
 _BEFORE = re.compile(
     rf"""(?i)(?<![\w"'`])(?:(["'`])(?P<quoted>[^"'`\r\n]{{3,200}}+)\1|(?P<word>[^\s"'`]{{8,400}}+))
@@ -106,13 +109,14 @@ _READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
     re.VERBOSE,
 )
 _REJECTED = re.compile(  # value "x" at path "password"; 'x' (field password)
-    r"""(?i)(?:\bvalues?[ :=]{1,2}["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
+    r"""(?i)(?:\b(?:values?|argument|input|choice)[ :=]{1,2}["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
       [^"'`\r\n]{0,40}?\b
       (?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2}
      |["'`](?P<other>[^"'`\s]{3,200}+)["'`][^"'`()\r\n]{0,40}+(?<=[ ])\(
-      (?:(?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2})?+
+      (?:(?:path|field|key|parameter|param|column|property|attribute|argument|for|env|variable|setting
+        |option|flag)[ :=]{1,2})?+
       (?=[\w"'`.-]{1,100}+\)|[^)]{0,10}:))
-    ["'`]?-{0,2}(?P<name>[\w.]{3,100}+)""",
+    ["'`]?-{0,2}(?P<name>[\w.-]{3,100}+)""",
     re.VERBOSE,
 )
 _BEFORE_PATH = (
@@ -194,13 +198,21 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
             found = word.start() + len(written)
             yield word.start(), found
     stop = end if line < 0 else line
-    below = _BELOW.match(text, line) if line >= 0 and text[line - 1] in ":\r" else None
+    below = _BELOW.match(text, line) if _announces(text, start, line) else None
     if below is not None and _is_such(noun, " ", below[1]):
         yield below.span(1)
     if noun.lastgroup == "code":
         yield from _grouped(text, start, stop)
     elif noun.lastgroup != "key" and text.find(": ", start, stop) >= 0:
         yield from _final(text, start, stop, is_any=noun.lastgroup == "password")
+
+
+def _announces(text: str, start: int, line: int) -> bool:
+    """Whether a line ends so that what it is about stands below."""
+    return line >= 0 and _ANNOUNCING.search(text[max(start, line - 8) : line]) is not None
+
+
+_ANNOUNCING = re.compile(r"(?::|[ ](?:is|to|was))[ \t\r]{0,3}\Z")
 
 
 def _grouped(text: str, start: int, stop: int) -> Iterator[Span]:
@@ -274,10 +286,17 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
     """What stands before the word for it, and what was changed from one to another."""
     for found in _CHANGE.finditer(text):
         before = lowered[max(0, found.start() - 60) : found.start()]
-        if _NOUN.search(before) is not None and (is_random(found[1]) or is_random(found[2])):
-            yield from (found.span(1), found.span(2))
+        noun = _NOUN.search(before)
+        if noun is None or (found["old"] and (noun.end() < len(before) or noun["key"])):
+            continue
+        old, new = (1, 2) if found["old"] is None else (3, 4)
+        if is_random(found[old]) or is_random(found[new]):
+            yield from (found.span(old), found.span(new))
     for found in _READ_OUT.finditer(text) if "code" in lowered or " your " in lowered else ():
         yield found.span(found.lastgroup or "")
+    for found in _GRANTED.finditer(text) if "code" in lowered and _has_grant(lowered) else ():
+        if is_key(found[1]):
+            yield found.span(1)
     for found in _BEFORE.finditer(text):
         place = "quoted" if found["quoted"] else "word"
         is_password = place == "quoted" and found["password"] is not None
@@ -287,6 +306,14 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
             continue
         if is_secret and not is_plain(found[place], "", is_quoted=False):
             yield found.span(place)
+
+
+_GRANTED = re.compile(r"(?i)\bcode[ ][\"'(]?([\w~%+=-]{12,200}+)")
+
+
+def _has_grant(lowered: str) -> bool:
+    """Whether the text is about the code of an OAuth grant."""
+    return "oauth" in lowered or "grant" in lowered or "openid" in lowered
 
 
 def in_validation(text: str, names: SecretNames) -> Iterator[Span]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _FIELD = re.compile(
     r"""(?<![\w$])(?:[A-Za-z@#][\w.:]{0,60}?)?(?<![a-z](?=[a-z]))
-    (?:(?P<name>(?i:name|key|k|field|id|loc|param|parameter|property|variable|attribute|header|path
+    (?:(?P<name>(?i:name|key|k|field|id|loc|type|setting|param|parameter|property|variable|attribute|header|path
       |label)s?)
       |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
-      |received|actual|data|new|old|current|previous|before|after)s?))
+      |received|actual|data|new|old|current|previous|before|after)s?|(?<=["'])(?:from|to)))
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
       |(?<=arameter)[ ](?=["'`]?[A-Za-z]\w{2,60}["'`]?,[ ]value)
       |(?<=variable)[ ](?=")|(?<=parameter)[ ](?=")
@@ -55,6 +55,8 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
         if found["name"]:
             written = text[found.start() : found.end("name")]
             secret = _secret_name(text[value.start : value.end], names)
+            if found["name"].lower() == "type" and secret.lower() != "password":
+                secret = ""  # the sort of a token is none
             if secret or written == label:  # `id` beside `name` changes nothing
                 known, label = secret, written
             if known and waiting is not None:

@@ -170,27 +170,31 @@ def _is_statement(text: str, names: SecretNames) -> bool:
 
 
 _SELECT = re.compile(r"(?i)\bselect\b")
-_FROM = re.compile(r"(?i)\sfrom\s")
+_WHERE = re.compile(r"(?i)\bwhere\b")
+_DOTTED = re.compile(r"[A-Za-z_][\w$.]{1,60}+")
 
 
-def _conditions(sql: str) -> str:
-    """The part of a statement that has parameters: what is selected has none."""
-    found = _FROM.search(sql)
-    is_query = found is not None and _SELECT.match(sql.lstrip()) is not None
-    is_only = is_query and len(_SELECT.findall(sql)) == 1
-    return sql[found.end() :] if found is not None and is_only else sql
+def _columns(sql: str) -> list[str]:
+    """The columns of a statement that have parameters: those that are only selected have none."""
+    is_query = _SELECT.match(sql.lstrip()) is not None and len(_SELECT.findall(sql)) == 1
+    if not is_query:
+        return [word[0] for word in _WORD.finditer(sql)]
+    where = _WHERE.search(sql)
+    start = len(sql) if where is None else where.end()
+    return [word[0].rpartition(".")[2] for word in _DOTTED.finditer(sql, start)]
 
 
 def in_parameters(text: str, names: SecretNames) -> Iterator[Span]:
     """The parameters of a statement with a secret column."""
     for found in _PARAMETERS.finditer(text):
-        if any(names.is_secret(word[0]) for word in _WORD.finditer(_conditions(found["sql"]))):
+        if any(map(names.is_secret, _columns(found["sql"]))):
             yield found.span("secret")
     for found in _BOUND.finditer(text):
         start, end = found.span("secret")
         value = value_at(text, start, end - start)
         end = value.end if value.is_quoted else end
-        around = text[max(0, start - _AROUND) : start] + text[end : end + _AROUND]
+        behind = start if text.startswith("$1", start) else end  # a statement may be in the line
+        around = text[max(0, start - _AROUND) : start] + text[behind : end + _AROUND]
         if _is_statement(around, names):
             yield start, end
 

@@ -44,7 +44,7 @@ PROTOCOL = (  # FTP, POP3, IRC, Redis
     r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
     r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
     r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
-    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
+    r"|^AUTH[ ]\w{1,40}+[ ](?=\S{1,200}+$)|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
     r"(?P<secret>[^\s\"]{3,200}+)"
 )
 NETRC = (
@@ -59,11 +59,21 @@ CISCO = (  # the digit is the sort of encryption; 0 is none
 )
 COMMUNITY = r"\bcommunity (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
 NEWUSERS = (
-    r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
+    r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>(?![*!])[^\s:]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
     r"[^:\r\n]{0,200}+:/"
 )
 SHADOW = r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{8,200}+):[0-9]{1,6}:(?:[0-9]{0,6}:){3}"
-SASL = r"\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"  # Postfix
+SASL = (  # Postfix
+    r"(?:\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+|maps[ ]?=[ ]?static:)[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"
+)
+RESP = (  # Redis, as it is sent
+    r"\bAUTH\r?\n(?:\$[0-9]{1,4}\r?\n[^\r\n]{1,200}+\r?\n(?=\$))?\$[0-9]{1,4}\r?\n"
+    r"(?P<secret>[^\r\n]{1,400}+)"
+)
+SENT = r"[\"'](?:PASS|AUTH)[ ](?P<secret>[^\s\"'\\]{4,200}+)(?=\r|\n|\\r|\\n)"
+EXPECTED = (  # expect "assword:" { send "hunter2\r" }
+    r"(?i)assword[^\r\n]{0,40}[\"'}][;\s{]{0,9}send[ ](?:--[ ])?[\"'](?P<secret>[^\"'\r\n\\$]{3,100}+)"
+)
 CHAP = (  # chap-secrets of PPP
     r"(?m)(?:^|chap-secrets:)[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)"
     r"[ \t]{1,9}(?:\*|[\w.-]{1,60}+)[ \t]{1,9}"
@@ -71,8 +81,8 @@ CHAP = (  # chap-secrets of PPP
     r"[ \t]{1,9}[*0-9./]{1,20}[ \t]{0,9}$"
 )
 LINKED = (  # https://host/reset-password/…
-    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit)[\w-]{0,30}/(?:[a-z-]{1,40}/){0,2}"
-    r"(?P<secret>[\w~=-]{16,200}+)(?![\w.])"
+    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit|hook)[\w-]{0,30}/"
+    r"(?:[a-z0-9-]{1,40}/){0,2}(?P<secret>[\w~=-]{12,200}+)(?![\w.])"
 )
 WIFI = r"(?i)\bWIFI:[^\r\n]{0,200}?(?<=[;:])P:(?P<secret>(?:[^;\\\r\n]|\\.){1,100}+)"
 USERLIST = (  # PgBouncer
