@@ -2,7 +2,7 @@
 
 The misses are printed, then the totals of each half. Both halves of the first three corpora are
 read. Of the fourth one, patterns are written on one half only; the other is scored as rarely as
-possible, only if `--unread` is given, and its misses are never printed. `--quiet` prints totals only.
+possible, only if `--unread` is given, and its misses are never printed. `--quiet` prints totals.
 """
 
 from __future__ import annotations

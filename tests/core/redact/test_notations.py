@@ -173,6 +173,96 @@ FOUND = {
     "ann:otter77pond:19000:0:99999:7:::": "ann:[redacted]:19000:0:99999:7:::",
     "[mail.host]:587 ann:otters": "[mail.host]:587 ann:[redacted]",
     "crypto isakmp key otter77 address 0.0.0.0": "crypto isakmp key [redacted] address 0.0.0.0",
+    # what a fourth author brought up, and texts that were made up for it
+    "config.password = %q(otter7 pond8)": "config.password = %q([redacted])",
+    "my $password = qq{otter7 pond8};": "my $password = qq{[redacted]};",
+    "IDENTIFIED BY q'[otter's pond]'": "IDENTIFIED BY q'[[redacted]]'",
+    "password = %(otter7 pond8) next": "password = [redacted]) next",
+    'let token = r#"otter7"pond8"#;': 'let token = r#"[redacted]"#;',
+    'password = R"x(otter7)" pond8)x"': 'password = R"x([redacted])x"',
+    "password = U&'otter7 pond8'": "password = U&'[redacted]'",
+    'password: &anchor "otter7 pond8"': 'password: &anchor "[redacted]"',
+    'password = /* x */ "otter7 pond8"': 'password = /* x */ "[redacted]"',
+    'password = "otter7" ++ "pond8x"': 'password = "[redacted]" ++ "[redacted]"',
+    "password = 'otter7' || chr(39) || 'pond8x'": (
+        "password = '[redacted]' || chr(39) || '[redacted]'"
+    ),
+    "password=<otter7 pond8>": "password=[redacted]>",
+    "password: otter7 Xk92p": "password: [redacted]",
+    'password.equals("Xk92p 9pLqZ")': 'password.equals("[redacted]")',
+    '"Xk92p 9pLqZ" == password': '"[redacted]" == password',
+    "password === 'otter7'": "password === '[redacted]'",
+    "password ?? 'otter7'": "password ?? '[redacted]'",
+    '{:password, "otter7"}': '{:password, "[redacted]"}',
+    'Dim password As String = "otter7"': 'Dim password As String = "[redacted]"',
+    "DECLARE @pwd NVARCHAR(50) = N'otter7'": "DECLARE @pwd NVARCHAR(50) = N'[redacted]'",
+    'pre-shared-key ascii-text "otter77"': 'pre-shared-key ascii-text "[redacted]"',
+    'proxy_set_header Authorization "Basic otter77";': (
+        'proxy_set_header Authorization "[redacted]";'
+    ),
+    "\u30d1\u30b9\u30ef\u30fc\u30c9\u300cotter77x\u300d\u304c\u9055\u3044\u307e\u3059": (
+        "\u30d1\u30b9\u30ef\u30fc\u30c9\u300c[redacted]\u300d\u304c\u9055\u3044\u307e\u3059"
+    ),
+    "密码 otter-77 错误": "密码 [redacted] 错误",
+    '{"contrase\\u00f1a": "otter"}': '{"contrase\\u00f1a": "[redacted]"}',
+    '{"\\u5bc6\\u7801":"otter"}': '{"\\u5bc6\\u7801":"[redacted]"}',
+    "contrase%C3%B1a=otter&b=1": "contrase%C3%B1a=[redacted]&b=1",
+    "b'contrase\\xc3\\xb1a=otter'": "b'contrase\\xc3\\xb1a=[redacted]'",
+    "contrase&ntilde;a: otter": "contrase&ntilde;a: [redacted]",
+    'Parameters: {"code"=>"Xk92pLqZ7wBt4", "state"=>"f50cb09453f70b54"}': (
+        'Parameters: {"code"=>"[redacted]", "state"=>"f50cb09453f70b54"}'
+    ),
+    "oauth: callback with code Xk92pLqZ7wBt4": "oauth: callback with code [redacted]",
+    "OPENCAGE_KEY=Xk92pLqZ7wBt4Yc1": "OPENCAGE_KEY=[redacted]",
+    "nuget key = Xk92pLqZ7wBt4Yc1": "nuget key = [redacted]",
+    "STRIPE_SK=Xk92pLqZ7wBt4Yc1": "STRIPE_SK=[redacted]",
+    "[Key, client_secret], [Value, otter]": "[Key, client_secret], [Value, [redacted]]",
+    '{"field": "password", "from": "otter", "to": "pond"}': (
+        '{"field": "password", "from": "[redacted]", "to": "[redacted]"}'
+    ),
+    '<input value="otter" type="password">': '<input value="[redacted]" type="password">',
+    'password "otter\'7pond" rejected': 'password "[redacted]" rejected',
+    "password (Xk92pL Yq92pL) rejected": "password ([redacted]) rejected",
+    "use this password to proceed:\n\n9f8e7d6c5b4a39281706f5e4d3c2b1a0\n": (
+        "use this password to proceed:\n\n[redacted]\n"
+    ),
+    "Your recovery codes:\nXk92pLqZ\nYk92pLqZ\ndone": (
+        "Your recovery codes:\n[redacted]\n[redacted]\ndone"
+    ),
+    'password: "otter" => "pond"': 'password: "[redacted]" => "[redacted]"',
+    "Invalid value otter77x for configuration ssl.keystore.password": (
+        "Invalid value [redacted] for configuration ssl.keystore.password"
+    ),
+    'invalid argument "otter" for "--api-key" flag': (
+        'invalid argument "[redacted]" for "--api-key" flag'
+    ),
+    "Password: is bad. AttemptedValue = Xk92pLqZ": "Password: is bad. AttemptedValue = [redacted]",
+    "parameters: $1 = 'ann', $2 = 'otter' statement: UPDATE users SET password=$2": (
+        "parameters: [redacted]"
+    ),
+    "AUTH ann Xk92pLqZ": "AUTH ann [redacted]",
+    "*2\r\n$4\r\nAUTH\r\n$5\r\notter\r\n": "*2\r\n$4\r\nAUTH\r\n$5\r\n[redacted]\r\n",
+    "send: 'PASS otter\r\n'": "send: 'PASS [redacted]\r\n'",
+    'expect "assword:" { send "otter\r" }': 'expect "assword:" { send "[redacted]\r" }',
+    "PASSWORD elastic = otter77x": "PASSWORD elastic = [redacted]",
+    "::add-mask::otter": "::add-mask::[redacted]",
+    "::set-output name=token::otter": "::set-output name=token::[redacted]",
+    "basicauth.users=ann:otter": "basicauth.users=ann:[redacted]",
+    "PasswordAuthentication(ann, Xk92pLqZ)": "PasswordAuthentication(ann, [redacted])",
+    'BUNDLE_GEMS__ACME__IO: "ci:otter77"': 'BUNDLE_GEMS__ACME__IO: "ci:[redacted]"',
+    "smtp_sasl_password_maps = static:ann:otter": "smtp_sasl_password_maps = static:ann:[redacted]",
+    "https://host/api/webhooks/123/Xk92pLqZ7wBt": "https://host/api/webhooks/123/[redacted]",
+    "AKIAABCD2345ABCD2345 / TMc3kvtoAW1bJPj1VP8FmsjeaG5AVVgTzH09vpD6 x": "[redacted] x",
+    "acme_pat_Xk92pLqZ7wBt4Yc1": "acme_[redacted]",
+    "acme_sk_9f8e7d6c5b4a39281706f5e4d3c2b1a0": "acme_[redacted]",
+    "primary account number 6011301318787732 failed": "primary account number [redacted] failed",
+    "printf '%s' otter77 | gh secret set TOKEN": "printf '%s' [redacted] | gh secret set TOKEN",
+    'exec: "redis-cli" "-a" "otter"': 'exec: "redis-cli" "-a" "[redacted]"',
+    'a0="mysql" a1="-uann" a2="-potter"': 'a0="mysql" a1="-uann" a2="-p[redacted]"',
+    'execve("/usr/bin/mysql", ["mysql", "-uann", "-potter"], 0x7f)': (
+        'execve("/usr/bin/mysql", ["mysql", "-uann", "-p[redacted]"], 0x7f)'
+    ),
+    "codecov -t otter": "codecov -t [redacted]",
 }
 """Texts, and what is left of them."""
 
@@ -224,6 +314,44 @@ KEPT = (
     "    token = os.environ[name]\n            ~~~~~~~~~~^^^^^^",
     'variable "region" { default = "eu west" }',
     "on field 'colour': rejected value [red]; the password is kept",
+    "fn verify(password: &str, token: Option<String>, secret: impl Into<String>)",
+    "fn set(password: &'static str)",
+    "pub token: Arc<RwLock<Token>>,",
+    "password: Box<dyn Secret>,",
+    "def __init__(self, api_key: SecretStr = Field(...)):",
+    "$table->string('password', 255)->nullable();",
+    "'password' => 'required|string|min:12|confirmed',",
+    "protected $hidden = ['password', 'remember_token'];",
+    "$password = $_POST['password'];",
+    'password: <%= ENV["DB_PASSWORD"] %>',
+    "Task<string> GetTokenAsync(CancellationToken cancellationToken = default)",
+    "jdbc:oracle:thin:@db01:1521:XE",
+    "Cookie: lang=en; theme=dark",
+    "Set-Cookie: theme=dark; Path=/; Max-Age=31536000",
+    "User[id=7, login=joe, password=[PROTECTED]]",
+    'Credentials { password: "[REDACTED alloc::string::String]" }',
+    '#<Ecto.Changeset<errors: [password: {"can\'t be blank", [validation: :required]}]>>',
+    '{"errors":{"password":["is too short (minimum is 12 characters)"]}}',
+    "passwd: all authentication tokens updated successfully.",
+    "passwd: unrecognized option '--foo'",
+    "{Host:db Port:5432 Password: User:ann}",
+    "{Password: User:ann}",
+    "[SQL: SELECT users.password FROM users WHERE users.id = ?]\n[parameters: (8315,)]",
+    "[SQL: SELECT token.id FROM token]\n[parameters: (8315,)]",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    'check("theme", password)',
+    'password is missing, note="Xk92p 9pLqZ"',
+    "oauth: callback with code access_denied",
+    '{"type": "token", "value": "identifier"}',
+    "cache_key=9f86d081884c7d659a2feaa0c55ad015",
+    "acme_pk_live_Xk92pLqZ7wBt4Yc1",
+    "acme_pat_number_of_the_year",
+    "password version v1 -> v2",
+    "the key a1b2c3 -> d4e5f6",
+    "value abc of password",
+    "value abcdef of password",
+    "secret 'db' -> 'cache'",
+    "caf\\u00e9 \\u4f60\\u597d &#x1F600; %E4%BD%A0",
 )
 """Texts without a secret."""
 

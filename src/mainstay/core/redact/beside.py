@@ -73,6 +73,8 @@ _TIGHT = re.compile(
 _OPERATOR = re.compile(r"[:=~|\u2192\u21d2\x00-\x1f]|<[<-]|\\|reg_|[(\[{<][\"'`]?\Z", re.IGNORECASE)
 _GETTER = re.compile(r"(?i)\A(?:get|find|load|read|fetch|lookup|delete|is|has|list|on|no|need)")
 _HERE = re.compile(r"[ ]?[;/][ ]?|[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
+_METHOD = re.compile(r"\.(?:[eE]quals|contentEquals|compareTo|should|eql|matches)\Z")
+"""What compares a value."""
 _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[A-Za-z]")
 _AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]{4,}+\n")
@@ -88,6 +90,7 @@ def beside_names(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
         last = min(end + _REACH, following)
         lines = _AFTER.search(text, end, last)
         yield from _behind(text, end, last if lines is None else lines.end(), is_sure=is_sure)
+        yield from _phrases(text, end, last) if is_sure else ()
         yield from _quoted_before(text, start, anchors[number - 1][1] if number else 0)
 
 
@@ -97,6 +100,7 @@ def _anchors(
     """Secret names: where they begin and end, and whether the whole name is a secret one."""
     for start, end in mentions:
         name = text[start:end]
+        name = _METHOD.sub("", name) if "." in name else name
         before = text[max(0, start - _LEAD) : start].split(" ")
         if names.kind(name) == SECRET or not name.isascii():
             yield start, end, not _GETTER.match(name)
@@ -121,6 +125,19 @@ def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]
         is_secret = is_near or (is_tight and is_random(value, 8, is_named=True))
         if is_secret and not is_call and not is_plain(value, "", is_quoted=True):
             yield whole.start(), whole.start() + len(value)
+
+
+_PHRASE = re.compile(r"([\"'`])([^\s\"'`]{3,60}+(?:[ ][^\s\"'`]{3,60}+){1,4}+)\1")
+
+
+def _phrases(text: str, start: int, end: int) -> Iterator[Span]:
+    """Some words in quotes behind a name, of which half look random."""
+    for found in _PHRASE.finditer(text, start, end):
+        words = found[2].split(" ")
+        between = text[start : found.start()]
+        is_other = _LABEL.search(between[-50:]) is not None and not _is_linked(between)
+        if not is_other and 2 * sum(is_random(word, 5) for word in words) >= len(words):
+            yield found.span(2)
 
 
 def _is_mixed(value: str) -> bool:
@@ -156,11 +173,17 @@ _QUOTED = re.compile(
     r"|\b(?:with|using|got|entered|tried|sent)[ ]([^\s\"'`]{8,200}+))"
     r"[:,]?[ ][a-z ,:(\"'-]{0,60}\Z"
 )
+_COMPARED = re.compile(r"([\"'])([^\"'\r\n]{6,100}+)\1(?:\.\w{1,20}\(|[ ]?[!=]={1,2}[ ]?|,[ ])\Z")
+_OPERANDS = ("(", "=", "= ", ", ")
 _NO_LABEL = re.compile(r"[:=]\s?\Z|\b(?:user|host|id|key|file|trace|request|module)\s\Z")
 
 
 def _quoted_before(text: str, start: int, first: int) -> Iterator[Span]:
     """What a message quotes before it names it: `cannot parse "x" as password`."""
+    is_operand = text.endswith(_OPERANDS, max(0, start - 3), start)
+    compared = _COMPARED.search(text, max(first, start - 160), start) if is_operand else None
+    if compared is not None and _is_compared(compared):
+        yield compared.span(2)
     first = max(first, start - 260)
     found = _QUOTED.search(text, first, start)
     place = 0 if found is None else found.lastindex or 0
@@ -168,6 +191,13 @@ def _quoted_before(text: str, start: int, first: int) -> Iterator[Span]:
         before = text[max(0, found.start() - 30) : found.start()]
         if _NO_LABEL.search(before) is None:
             yield found.span(place)
+
+
+def _is_compared(found: re.Match[str]) -> bool:
+    """Whether what a name is compared with is a secret; another argument is none by itself."""
+    words = found[2].split(" ")
+    is_phrase = len(words) > 1 and all(is_random(word, 5) for word in words)
+    return is_phrase or is_dense(found[2])
 
 
 # --- calls ----------------------------------------------------------------------------------------

@@ -262,11 +262,13 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _READERS = (
-    r"(?:secrets?[ ](?:set|put|add|create)\b|--password-stdin|--passphrase-fd|--with-token|--stdin|chpasswd|sudo[ ]{1,4}-S"
+    r"(?:secrets?[ ](?:set|put|add|create)\b|--password-stdin|--passphrase-fd"
+    r"|--with-token|--stdin|chpasswd|sudo[ ]{1,4}-S"
     r"|cryptsetup|smbpasswd)"
 )
 _PIPED = re.compile(
-    r"\b(?:echo|printf)[ ](?:-\w{1,4}[ ]|'%s(?:\\n)?'[ ]|\"%s(?:\\n)?\"[ ])?['\"]?(?:[\w.-]{1,60}:)?"
+    r"\b(?:echo|printf)[ ](?:-\w{1,4}[ ]|'%s(?:\\n)?'[ ]|\"%s(?:\\n)?\"[ ])?['\"]?"
+    r"(?:[\w.-]{1,60}:)?"
     rf"(?P<secret>[^|;&\r\n]{{1,400}}?)['\"]?[ ]{{0,4}}\|[^|;&\r\n]{{0,200}}?{_READERS}"
     rf"|{_READERS}[^|;&<\r\n]{{0,100}}<<<[ ]?['\"]?(?:[\w.-]{{1,60}}:)?(?P<here>[^\s'\"]{{1,200}}+)"
 )
@@ -332,11 +334,12 @@ SIGNS = (*dict.fromkeys(_signs()), "echo ", "printf ", "<<<")
 _PROGRAM = re.compile(
     r"(?<![\w.-])(?:"
     + "|".join(map(re.escape, sorted(HEADS, reverse=True)))
-    + r")[0-9.]{0,5}(?:\.exe)?(?=[ ]|['\"],|['\"][ ]['\"])",
+    + r")[0-9.]{0,5}(?:\.exe)?(?=[ ]|['\"],|['\"][ ](?:a[0-9]{1,3}=)?['\"])",
     re.IGNORECASE,
 )
 _ITEM = re.compile(
-    r"""(?:['"]?,[ ]?|['"][ ])(?:'(?P<one>(?:[^'\\\r\n]|\\.)*+)'|"(?P<two>(?:[^"\\\r\n]|\\.)*+)")"""
+    r"""(?:['"]?,[ ]?|['"][ ](?:a[0-9]{1,3}=)?)"""
+    r"""(?:'(?P<one>(?:[^'\\\r\n]|\\.)*+)'|"(?P<two>(?:[^"\\\r\n]|\\.)*+)")"""
 )
 _LONGEST = 1000
 """Of a command in a text."""
@@ -363,7 +366,7 @@ def in_commands(text: str, names: SecretNames) -> Iterator[Span]:
         at = program.end()
         walk = Walk(rules)
         walk.words([program[0]])
-        words = _items if _ITEM.match(text, at) else _line
+        words = _items if text.startswith(("'", '"'), at) or _ITEM.match(text, at) else _line
         for start, raw, word in words(text, at):
             found = walk.words([word])[0]
             at = start + len(raw)

@@ -18,13 +18,14 @@ from mainstay.core.redact.names import (
     SecretNames,
     squashed,
 )
-from mainstay.core.redact.plain import is_key, is_plain, is_random, is_secret_value
+from mainstay.core.redact.plain import is_dense, is_key, is_plain, is_random, is_secret_value
 from mainstay.core.redact.values import (
     Value,
     line_at,
     more_values,
     rest_of_line,
     value_at,
+    with_next_word,
     word_of_shell,
 )
 
@@ -40,7 +41,8 @@ _NAME = re.compile(
     r"""(?<![\w$.-])(?:
       (?P<option>--?[A-Za-z][\w-]*+)["']?+,?[ \t]++(?![-=:|])       # --password hunter2
     | (?:(?<=[(\[{]["'])|(?<=[(\[{][ b]["']))(?P<pair>[\w$.-]++)["'],[ \t]{0,60}+  # ("token", "x")
-    | (?:(?<=[\[{(])|(?<=[\[{(]:))(?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)            # {password,"x"}, [Secret, x]
+    | (?:(?<=[\[{(])|(?<=[\[{(]:))
+      (?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)  # {password,"x"}, [Secret, x]
     | (?<=\()(?P<list>[A-Za-z][\w$.-]*+)[ ](?=[^\s()]{6,200}+\))    # (password hunter2)
     | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
     | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
@@ -48,7 +50,8 @@ _NAME = re.compile(
     | (?P<name>[\w$.-]++)\]?+                                      # password = hunter2
       (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}\S{1,200}+$))?+[ \t]{0,60}+
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
-      |\.[ ](?=["'])|(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
+      |\.[ ](?=["'])|(?:!==?|===|\|\|=|\?\?=?|eq(?=[ ]))[ ]{0,4}+(?=["'])
+      |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
     | (?P<typed>[\w$]++)[ ](?:As[ ])?(?i:string|str|text|\[\]byte|bytes|n?varchar2?|n?char)
       (?:\([0-9A-Za-z]{1,6}\))?[ ]?:?=[ ]?(?=N?["'`])             # a string = "x"
     | (?P<setting>[\w$]++(?:-[\w$]++)++|(?i:authorization))[ ](?:[a-z]{1,12}-[a-z]{1,12}[ ])?
@@ -75,7 +78,7 @@ _REDIRECT = re.compile(
     re.VERBOSE,
 )
 _GRANTED = 300
-_TOKEN = re.compile(r"[\"']?([\w~%+=-]{12,})")
+_TOKEN = re.compile(r"[\"']?([\w~%+=-]{12,200}+)")
 _NEXT = re.compile(r"[ ]([^\s,;:=\"'()<>]{6,100}+)(?=\s|[,;]|\Z)")
 _UNIT = re.compile(r"[ ](?:bytes|characters|chars|days|hours|items|attempts)\b")
 _PREFERENCES = re.compile(
@@ -153,9 +156,14 @@ def _is_in_form(text: str, found: re.Match[str]) -> bool:
     first, last = max(0, found.start() - _GRANTED), found.end() + _GRANTED
     if _GRANT.search(text, first, last) is not None:
         return True
-    token = _TOKEN.match(text, found.end())
-    if token is not None and is_key(token[1]) and _REDIRECT.search(text, first, last):
-        return True
+    token = _TOKEN.match(text, found.end()) if found[0][:4].lower() == "code" else None
+    if token is not None and _REDIRECT.search(text, first, last):
+        return is_dense(token[1]) or is_key(token[1]) or _is_parameter(text, found)
+    return _is_parameter(text, found)
+
+
+def _is_parameter(text: str, found: re.Match[str]) -> bool:
+    """Whether the name is a parameter of a URL or a field of a form."""
     if not found[0].endswith("="):
         return False
     if text[max(0, found.start() - 1) : found.start()] in tuple("?&#"):
@@ -197,6 +205,8 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     hidden = [each for each in values if _is_hidden(text, each, found, name, what)]
     if hidden and what == SECRET and (found[0].endswith(" = ") or ("_" in name and kind == "name")):
         hidden[-1] = rest_of_line(text, found.start(), hidden[-1])
+    if hidden and what == SECRET and kind == "name":
+        hidden[-1] = with_next_word(text, hidden[-1])
     return [each[:2] for each in hidden]
 
 
@@ -233,10 +243,9 @@ def _is_header(text: str, at: int, written: str, name: str) -> bool:
 def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: str) -> bool:
     """Whether the value can be a secret in this notation."""
     written = text[value.start : value.end]
-    if not value.is_quoted and written.endswith(":") and found[0].rstrip().endswith(":"):
+    is_label = not value.is_quoted and written.endswith(":") and found[0].rstrip().endswith(":")
+    if is_label or (found.lastgroup == "name" and _is_empty_field(text, found, written)):
         return False  # the name of what follows
-    if found.lastgroup == "name" and _is_empty_field(text, found, written):
-        return False
     if value.start >= value.end or not is_secret_value(
         what, name, written, is_quoted=value.is_quoted, is_assigned=found[0].endswith("=")
     ):

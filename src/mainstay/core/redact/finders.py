@@ -114,7 +114,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("\n",), in_tables),
     (("  ",), in_columns),
     (("input", "given="), in_validation),
-    (("value", " ("), rejected),
+    (("value", " (", "argument", "input", "choice"), rejected),
     (("failed validating", "reference chain"), before_path),
     (("value",), rejected_behind),
     (("kind",), in_manifests),

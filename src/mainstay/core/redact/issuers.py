@@ -205,7 +205,8 @@ INNER: tuple[tuple[str, str], ...] = (
 TELLING = tuple(
     """
     sk_ ak_ rk_ tk_ pat_ sat_ aat_ tkn_ key_ apikey_ api_ secret_ token_ live_ test_ prod_ sandbox_
-    sbox_ oauth_ access_ refresh_ auth_ svc_ priv_ sk- ak- as- pat- key- apikey- secret- token- live-
+    sbox_ oauth_ access_ refresh_ auth_ svc_ priv_ sk- ak- as- pat- key- apikey- secret- token-
+    live-
     """.split()
 )
 """Words in prefixes of any issuer; what is behind them is a token if it looks random."""
@@ -280,7 +281,8 @@ _OTHER = re.compile(
     r"""(?i)(?:\b|_)(?:order|tracking|track|parcel|invoice|shipment|shipping|consignment|ticket|booking
     |reservation|case|reference|ref|receipt|serial|imei|isbn|ean|gtin|upc|sku|batch|lot|thread|offset
     |row|bytes|timestamp|epoch|nanos|matrix|iban|phone|tel|fax|delivery|waybill|awb|contract|policy
-    |customer|member|(?<!primary[ _])account|request|trace|span|message|event|job|run|build|measured|device
+    |customer|member|(?<!primary[ _])account|request|trace|span|message|event|job|run|build|measured
+    |device
     |bigint|took|rechnung|bestell|auftrag|kunden|sendung|paket|beleg|vertrag|vorgang|buchung
     |facture|commande|colis|factura|pedido|fattura|ordine|bestelling|zamówieni|faktur)
     [a-zéà_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids|nº|n°|№))?

@@ -55,7 +55,7 @@ WORDS = frozenset("clave pwd pass pw psw pin cvv cvc otp sig jwt pat cred".split
 
 WEAK = frozenset(
     "pin puk pepper cvv cvc otp session sid auth signature sig pat csrf xsrf hmac assertion "
-    "verifier salt seed cert jwt community sk".split()
+    "verifier salt seed cert jwt community sk encrypt".split()
 )
 """Words at the end of a name whose value must look like a secret."""
 
@@ -107,7 +107,8 @@ _ADJECTIVES = frozenset(
 
 STEMS = (
     "pass", "pw", "psw", "pin", "cvv", "cvc", "otp", "sig", "jwt", "pat", "cred", "secret",
-    "_sk", "rememberm", "sonar", "puk", "pepper", "zugangs", "kodeord", "contrasi", "wagwoord", "mdp",
+    "_sk", "encrypt", "rememberm", "sonar", "puk", "pepper",
+    "zugangs", "kodeord", "contrasi", "wagwoord", "mdp",
     "ticket", "token", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess",
     "sid", "csrf", "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha",
     "wachtw",
@@ -176,6 +177,8 @@ class SecretNames:
         >>> [SecretNames().is_key(name) for name in ("OPENCAGE_KEY", "cache_key", "key")]
         [True, False, False]
         """
+        if "key" not in name[-8:].lower():
+            return False
         last = name[-_LONGEST_NAME:].rpartition(".")[2].rstrip("0123456789_")
         words = words_of(last) if self._weak else []
         return len(words) > 1 and words[-1] in ("key", "keys") and words[-2] not in _OTHER_KEYS

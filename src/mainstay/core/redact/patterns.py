@@ -40,7 +40,9 @@ def shaped(text: str, lowered: str) -> Iterator[Span]:
     if "@" in text:
         yield from _of(URLS, text, lowered)
     if _OTHERS.is_in(lowered):
-        yield from _of(SHAPES, text, lowered)
+        for shapes, signs in _GROUPS:
+            if signs.is_in(lowered):
+                yield from _of(shapes, text, lowered)
 
 
 def _of(shapes: tuple[Shape, ...], text: str, lowered: str) -> Iterator[Span]:
@@ -193,8 +195,13 @@ _USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a 
     r"(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\"|[^\s\"']{1,200}+)"
 )
 _PAIR = (  # auth=("ann", "hunter2"), NetworkCredential("ann", "hunter2")
-    r"(?i)(?:auth[\"']?[ ]?[=:]?[ ]?|credentials?|authentication|login|simple_bind(?:_s)?)[(\[][ ]?[bru]?[\"']"
+    r"(?i)(?:auth[\"']?[ ]?[=:]?[ ]?|credentials?|authentication|login|simple_bind(?:_s)?)"
+    r"[(\[][ ]?[bru]?[\"']"
     r"[^\"'\r\n]{0,200}+[\"'],[ ]?[bru]?(?P<q>[\"'])(?P<secret>(?:(?!(?P=q))[^\r\n]){1,200}+)"
+)
+_BASIC = (  # basicauth.users=ann:hunter2
+    r"(?i)basic[_-]?auth[\w.-]{0,20}[\"']?[ ]?[=:][ ]?[\"']?[\w.-]{1,60}+:"
+    r"(?P<secret>[^\s\"',/]{4,200}+)"
 )
 _GIVEN = (  # PasswordAuthentication(ann, Xk92pLqZ)
     r"(?i)(?:credentials?|authenticat\w{2,5})[ ]?[(\[{][ ]?[\w.@\\-]{1,60}+,[ ]?"
@@ -246,7 +253,7 @@ _USER_CODE = (  # of a device that has no keyboard
 _SOCKET = r"bearer\.authorization\.k8s\.io\.(?P<secret>[\w=-]{16,}+)"
 _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm|ssws"
 
-# --- what is picked of the shapes of files ---------------------------------------------------------
+# --- what is picked of the shapes of files --------------------------------------------------------
 
 
 def _command(found: re.Match[str]) -> list[Span]:
@@ -398,6 +405,9 @@ SHAPES: tuple[Shape, ...] = (
     (("334",), re.compile(files.CHALLENGED), _group),
     (("auth\r", "auth\n"), re.compile(files.RESP), _group),
     (('"pass ', "'pass ", '"auth ', "'auth "), re.compile(files.SENT), _group),
+    (("password ",), re.compile(files.SET_UP), _if_named_random),
+    (("::add-mask", "::set-output"), re.compile(files.MASKED), _groups),
+    (("basicauth", "basic_auth", "basic-auth"), re.compile(_BASIC), _group),
     (("send ",), re.compile(files.EXPECTED), _group),
     (("credential", "authenticat"), re.compile(_GIVEN), _if_dense),
     ((" login ",), re.compile(files.TAGGED), _groups),
@@ -411,3 +421,16 @@ SHAPES: tuple[Shape, ...] = (
 )
 SIGNS = tuple(sign for signs, _, _ in (*URLS, *SHAPES) for sign in signs)
 _OTHERS = OneOf((sign for signs, _, _ in SHAPES for sign in signs), is_brief=True)
+_FREQUENT = ("auth", "login", "password ", "pass ", "user=", "334", "send ")
+_GROUP = 12
+
+
+def _groups_of(shapes: list[Shape]) -> Iterator[tuple[tuple[Shape, ...], OneOf]]:
+    """Some shapes at a time, and what finds out that a text has none of their signs."""
+    for at in range(0, len(shapes), _GROUP):
+        group = tuple(shapes[at : at + _GROUP])
+        yield group, OneOf((sign for signs, _, _ in group for sign in signs), is_brief=True)
+
+
+_GROUPS = tuple(_groups_of(sorted(SHAPES, key=lambda shape: set(shape[0]).isdisjoint(_FREQUENT))))
+"""The shapes, those with frequent signs first: most texts have no sign of a whole group."""

@@ -17,10 +17,11 @@ _WORDS = frozenset(
     this that str string bytes int bool any optional text object varchar char number integer
     float uuid await kerberos ldap local n/a na - on off files strong weak enabled disabled
     allowed blocked strict lax present absent valid authentication authorization changed updated
-    all reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
+    all
+    reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
     does readonly omitted unavailable value values redacted hidden masked removed filtered
     secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
-    unrecognised
+    unrecognised flag argument option parameter
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -37,8 +38,10 @@ _HOLDER = re.compile(
     | [\w.-]{1,60}+=(?:deleted|"")?(?:;\s?(?i:expires|max-age|path|domain|secure|httponly|samesite)
       (?:=[^;]{0,60}+)?+)++                                     # a cookie that is taken back
     | <[A-Za-z][A-Za-z_\x20'-]{0,80}+(?:>.{0,40}+)?|\[(?:redacted|filtered|hidden|masked)\]
-    | (?i:[\[(<{*]{1,3}+(?:protected|secured?|sensitive|omitted|removed|suppressed|encrypted|obfuscated
-        |obscured|scrubbed|stripped|concealed|withheld|private|not[ ]shown|set|unset|elided|truncated
+    | (?i:[\[(<{*]{1,3}+(?:protected|secured?|sensitive|omitted|removed|suppressed|encrypted
+        |obfuscated
+        |obscured|scrubbed|stripped|concealed|withheld|private|not[ ]shown|set|unset|elided
+        |truncated
         |snip|redacted|hidden|masked|filtered|secret|empty|present|provided|none)[\])>}*]{1,3}+)
     | (?:required|nullable|sometimes|bail|string|confirmed)(?:\|[\w:,./()-]{1,60}+){1,12}+
     | \$_?[A-Za-z]\w{0,40}+(?:(?:->|::)\w{1,40}+|\[["']?\w{0,60}+["']?\]?){1,4}+|<%[=-]?
@@ -128,7 +131,7 @@ def is_secret_value(
     if kind == SECRET:
         return not (_SHORT_ID.fullmatch(value) and squashed(name).endswith(_COUNTED))
     value = value.strip()
-    if kind in (KEY, "sk"):
+    if kind in (KEY, "sk", "encrypt"):
         return is_key(value)
     if kind in ("pin", "puk", "otp", "cvv", "cvc"):
         digits = len(_DIGIT.findall(value))

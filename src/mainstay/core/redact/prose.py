@@ -28,7 +28,7 @@ _NOUNS = (
     r"|contrase[ñn]a|senha|wachtwoord|mot de passe|пароль|pswd|pwd|pw|bindpw)"
     r"|(?P<token>secrets?|tokens?|(?:api|access|secret|private|signing|encryption|license|account"
     r"|master|subscription|deploy|shared|auth)[ _-]?keys?|bearer|session(?:[ _]?id)?|cookies?"
-    r"|credentials?|signature|jwt|requirepass|masterauth|psk|hmac"
+    r"|credentials?|signature|jwt|requirepass|masterauth|psk|hmac|community strings?"
     r"|(?:de|en)crypt(?:ed|ing)? (?:with|using) (?:the )?key)"
     r"|(?P<key>keys?))"
 )
@@ -41,12 +41,15 @@ _NO_SECRET = re.compile(
 _REACH = 160
 _QUOTED = re.compile(
     r"(?<![\w\"'`])(?:[\"'`\u2018“«]([^\"'`\u2019”»\r\n]{3,200}+)[\"'`\u2019”»]"
-    r"|\[([^\"'`\[\]\r\n]{3,200}+)\]|\"([^\"\s]{3,200}+)\")(?!\w)"
+    r"|\[([^\"'`\[\]\r\n]{3,200}+)\]|\"((?:[^\"\s\\]|\\.){3,200}+)\""
+    r"|`([^`\s]{3,200}+)`|'([^'\s]{3,200}+)')(?!\w)"
 )
+_BRACKETED = re.compile(r"[(<]([^\s()<>\"'`]{5,60}+(?:[ ][^\s()<>\"'`]{5,60}+){1,3}+)[)>]")
+"""Some words in brackets."""
 _WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\[\]<>,;\\]{4,4000}+")
 """A word that has more than letters in it."""
 _AND = re.compile(r"(?:,|;|[ ](?:and|or))[ ]?")
-_BELOW = re.compile(r"(?:\r?\n[ \t]{0,8}){1,3}(\S{6,200}+)[ \t]{0,8}(?:\r?\n|\Z)")
+_BELOW = re.compile(r"(?:\r?\n[ \t]{0,8}){1,3}(\S{6,200}+)[ \t]{0,8}(?=\r?\n|\Z)")
 """A line of its own, below a sentence that ends with a colon."""
 _GROUPS = re.compile(r"(?<![\w.:-])[0-9]{2,4}(?:[ ][0-9]{2,4}){1,3}(?![\w.:-])")
 """A code as people read it out: `904 116`."""
@@ -82,7 +85,7 @@ _DIRECT = re.compile(
     r"(?:(?:no|nr|number|id|value)[. :]{1,2})?\Z"
 )
 _STRUCTURE = re.compile(
-    r"[{}|\\&]|[\"'],[ ]?[\"']|[\"']:[ ]?[\"'{\[]|(?<!value)(?<!given)(?<!input)="
+    r"[{}|&]|\\(?![\"'])|[\"'],[ ]?[\"']|[\"']:[ ]?[\"'{\[]|(?<!value)(?<!given)(?<!input)="
 )
 """What stands in data, not in sentences."""
 _KEY_IS = re.compile(r"[ ]['\"]?|[ ]?(?:was|is)?[: ]{1,2}['\"]?")
@@ -109,13 +112,15 @@ _READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
     re.VERBOSE,
 )
 _REJECTED = re.compile(  # value "x" at path "password"; 'x' (field password)
-    r"""(?i)(?:\b(?:values?|argument|input|choice)[ :=]{1,2}["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
+    r"""(?i)(?:\b(?:values?|argument|input|choice)[ :=]{1,2}
+      ["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
       [^"'`\r\n]{0,40}?\b
       (?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2}
      |["'`](?P<other>[^"'`\s]{3,200}+)["'`][^"'`()\r\n]{0,40}+(?<=[ ])\(
       (?:(?:path|field|key|parameter|param|column|property|attribute|argument|for|env|variable|setting
         |option|flag)[ :=]{1,2})?+
-      (?=[\w"'`.-]{1,100}+\)|[^)]{0,10}:))
+      (?=[\w"'`.-]{1,100}+\)|[^)]{0,10}:)
+     |\bvalue[ ](?P<bare>[^\s"'`]{6,200}+)[ ](?:for|of)[ ](?:[a-z]{1,20}+[ ]){0,2})
     ["'`]?-{0,2}(?P<name>[\w.-]{3,100}+)""",
     re.VERBOSE,
 )
@@ -186,6 +191,9 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
         place = quoted.lastindex or 0
         if _is_meant(text[start : quoted.start()], noun, quoted[place], is_quoted=True):
             yield quoted.span(place)
+    for group in _BRACKETED.finditer(text, start, end) if " " in text[start:end] else ():
+        if all(is_random(word, 5) for word in group[1].split(" ")):
+            yield group.span(1)
     line = text.find("\n", start, end)
     found = -1
     for part in _WORD.finditer(text, start, end if line < 0 else line):
@@ -198,13 +206,19 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
             found = word.start() + len(written)
             yield word.start(), found
     stop = end if line < 0 else line
-    below = _BELOW.match(text, line) if _announces(text, start, line) else None
-    if below is not None and _is_such(noun, " ", below[1]):
-        yield below.span(1)
+    yield from _below(text, noun, start, line)
     if noun.lastgroup == "code":
         yield from _grouped(text, start, stop)
     elif noun.lastgroup != "key" and text.find(": ", start, stop) >= 0:
         yield from _final(text, start, stop, is_any=noun.lastgroup == "password")
+
+
+def _below(text: str, noun: re.Match[str], start: int, line: int) -> Iterator[Span]:
+    """What stands in the lines below a sentence that ends with a colon."""
+    below = _BELOW.match(text, line) if _announces(text, start, line) else None
+    while below is not None and _is_such(noun, " ", below[1]):
+        yield below.span(1)
+        below = _BELOW.match(text, below.end(1))
 
 
 def _announces(text: str, start: int, line: int) -> bool:
@@ -284,7 +298,7 @@ def _is_token(written: str, least: int) -> bool:
 
 def around_words(text: str, lowered: str) -> Iterator[Span]:
     """What stands before the word for it, and what was changed from one to another."""
-    for found in _CHANGE.finditer(text):
+    for found in _CHANGE.finditer(text) if _has_change(lowered) else ():
         before = lowered[max(0, found.start() - 60) : found.start()]
         noun = _NOUN.search(before)
         if noun is None or (found["old"] and (noun.end() < len(before) or noun["key"])):
@@ -295,9 +309,9 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
     for found in _READ_OUT.finditer(text) if "code" in lowered or " your " in lowered else ():
         yield found.span(found.lastgroup or "")
     for found in _GRANTED.finditer(text) if "code" in lowered and _has_grant(lowered) else ():
-        if is_key(found[1]):
+        if is_dense(found[1]) or is_key(found[1]):
             yield found.span(1)
-    for found in _BEFORE.finditer(text):
+    for found in _BEFORE.finditer(text) if _LINKS.search(lowered) is not None else ():
         place = "quoted" if found["quoted"] else "word"
         is_password = place == "quoted" and found["password"] is not None
         is_token = is_random if place == "quoted" else _is_token
@@ -309,6 +323,14 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
 
 
 _GRANTED = re.compile(r"(?i)\bcode[ ][\"'(]?([\w~%+=-]{12,200}+)")
+
+
+_LINKS = re.compile(r" (?:i(?:s|nto)|was|of|for|as|d(?:oes|id)|expected)\b")
+
+
+def _has_change(lowered: str) -> bool:
+    """Whether something may have been changed to something else."""
+    return " from " in lowered or " -> " in lowered or " \u2192 " in lowered
 
 
 def _has_grant(lowered: str) -> bool:
@@ -328,7 +350,9 @@ def in_validation(text: str, names: SecretNames) -> Iterator[Span]:
 def rejected(text: str, names: SecretNames) -> Iterator[Span]:
     """A value that a message quotes before the name of its field."""
     for found in _REJECTED.finditer(text):
-        yield from _if_named(found, "value" if found["value"] else "other", names)
+        place = next(name for name in ("value", "other", "bare") if found[name])
+        if place != "bare" or is_random(found[place], is_named=True):
+            yield from _if_named(found, place, names)
 
 
 def before_path(text: str, names: SecretNames) -> Iterator[Span]:

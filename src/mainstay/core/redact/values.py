@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from mainstay.core.redact.patterns import MARK
+from mainstay.core.redact.plain import is_random
 
 
 class Value(NamedTuple):
@@ -23,17 +24,20 @@ class Value(NamedTuple):
 
 _WRAPPER = re.compile(
     r"""(?:(?:Some|Optional|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
-      |Secret\w{0,20}+|Sensitive\w{0,20}+|Masked\w{0,20}+|Plain\w{0,20}+|new[ ]\w{1,30}+)
+      |Secret\w{0,20}+(?:\.(?:of|from|new))?|Sensitive\w{0,20}+|Masked\w{0,20}+|Plain\w{0,20}+
+      |new[ ]\w{1,30}+)
       \((?:[0-9]{1,9}+\)[ ]?|\s{0,40}+)
     | ![\w/!:.-]{1,40}+[ ]                 # a tag of YAML
+    | &\w{1,40}+[ ]|/\*[^*\r\n]{0,80}+\*/[ ]?   # an anchor of YAML, a comment
     | [a-zA-Z]:[0-9]{1,9}+:                # PHP's serialize
     | (?:const[ ])?[A-Za-z&*][\w<>\[\]?|&*.]{0,30}+[ ]?=[ ]?   # a type, then the value
-    | (?:\([\w.*=\[\]]{1,40}+\)[ ]?|0x[0-9a-fA-F]{1,16}+[ ]|[&*]){1,3}+  # a cast, an address
+    | (?:\([\w.*=\[\]]{1,40}+\)[ ]?|0x[0-9a-fA-F]{1,16}+[ ]
+      |[&*](?!'[a-z_]\w{0,20}+[ ,>])){1,3}+  # a cast, an address
     )(?=\\*+["'`])""",
     re.VERBOSE,
 )
 _OPENING = re.compile(
-    r"[bBrRuUfFNE@$]{0,2}+(?P<hashes>#{0,3})(?P<slashes>\\*+)(?P<quote>\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„\u300c\u300e])"
+    r"(?:U&|[bBrRuUfFNE@$]{0,2}+)(?P<hashes>#{0,3})(?P<slashes>\\*+)(?P<quote>\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„\u300c\u300e])"
 )
 _CLOSING = {
     "\u300c": "\u300d",
@@ -62,13 +66,20 @@ _DOLLAR = re.compile(r"(\$\w{0,20}\$)([^\r\n]{1,400}?)\1")
 _BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
 """A block of YAML: the lines that follow, as far as they are indented as the first."""
 _DELIMITED = re.compile(
-    r"(%[qQwW]|qq?'?|~[sS])(?:\(([^)\r\n]{1,400}+)\)|\[([^\]\r\n]{1,400}+)\]|\{([^}\r\n]{1,400}+)\}"
+    r"(%[qQwW]|%(?=\([^)\r\n]{1,60}[ ])|qq?'?|~[sS])"
+    r"(?:\(([^)\r\n]{1,400}+)\)|\[([^\]\r\n]{1,400}+)\]|\{([^}\r\n]{1,400}+)\}"
     r"|<([^>\r\n]{1,400}+)>|\|([^|\r\n]{1,400}+)\||!([^!\r\n]{1,400}+)!)"
 )
 """A text of Ruby, Perl, Elixir or Oracle: `%q(two words)`, `qq{x}`, `q'[x]'`."""
+_ANGLED = re.compile(
+    r"(<)(?=[^<>\r\n]{0,60}[0-9])([^\s<>\"'`=/]{3,60}+(?:[ ][^\s<>\"'`=/]{3,60}+){1,3}+)>"
+)
+_RAW = re.compile(r"R\"(\w{0,16})\(([^\r\n]{1,400}?)\)\1\"")
+"""A text of C++."""
 _ENCLOSING = {
     "|": _BLOCK, ">": _BLOCK, "$": _DOLLAR, "(": _IN_BRACKETS,
     "%": _DELIMITED, "q": _DELIMITED, "~": _DELIMITED,
+    "<": _ANGLED,
 }  # fmt: skip
 _LINE = re.compile(
     r"""(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`])
@@ -103,9 +114,11 @@ _REST = re.compile(
     re.MULTILINE,
 )
 """Words behind a value, to the end of its line."""
-_CHANGED = re.compile(r"[\"'`]?[ ]{0,4}->[ ]{0,4}")
+_CHANGED = re.compile(r"[\"'`]?[ ]{0,4}[-=]>[ ]{0,4}")
 _JOINED = re.compile(
-    r"[\"'](?:\\'|\"'\"|'\"'|\s{0,20}+(?:\+|\.\.?|&|\|\||\\\n)\s{0,20}+)[bru]?(?=[\"'])"
+    r"[\"'](?:\\'|\"'\"|'\"'|\s{0,20}+"
+    r"(?:\+{1,2}+|\.\.?|&|<>|\|\|(?:[ ]?\w{1,10}+\([0-9]{1,3}\)[ ]?\|\|)?|\\\n)\s{0,20}+)"
+    r"[bru]?(?=[\"'])"
     r"|\"(?:(?=')|[ \t]{1,4}[bru]?(?=\"))(?=[\"'][\w!#$%&*+@-][^\"'\r\n]{0,200}[\"'])"
     r"|'(?:(?=\")|[ \t]{1,4}[bru]?(?='))(?=[\"'][\w!#$%&*+@-][^\"'\r\n]{0,200}[\"'])"
 )
@@ -121,6 +134,9 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     last = len(text) if most is None else min(len(text), at + most)
     tag = _TAG.match(text, at) if text.startswith("!!", at) else None
     at = at if tag is None else tag.end()
+    raw = _RAW.match(text, at, last) if text.startswith('R"', at) else None
+    if raw is not None:
+        return Value(*raw.span(2), is_quoted=True)
     wrapped = _WRAPPER.match(text, at)
     opened = _OPENING.match(text, at if wrapped is None else wrapped.end())
     if opened is not None:
@@ -169,6 +185,17 @@ def rest_of_line(text: str, name: int, value: Value) -> Value:
         return value
     found = _REST.match(text, value.end)
     return value if found is None else Value(value.start, found.end(1))
+
+
+_NEXT = re.compile(r"[ ]([^\s\"'`,;=:<>(){}\[\]]{5,60}+)(?=[ \t]{0,4}(?:\r?\n|\Z))")
+
+
+def with_next_word(text: str, value: Value) -> Value:
+    """The value with a second word, if that one ends the line and looks random too."""
+    found = _NEXT.match(text, value.end) if text.startswith(" ", value.end) else None
+    return (
+        value if found is None or not is_random(found[1], 5) else Value(value.start, found.end(1))
+    )
 
 
 def more_values(text: str, value: Value, *, is_list: bool) -> list[Value]:

@@ -1,4 +1,4 @@
-"""Keys, hashes, and secrets in files and protocols: their expressions, for the table of patterns.py."""
+"""Keys, hashes, and secrets in files and protocols: expressions for the table of patterns.py."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ ACL = (
     r"(?P<secret>[#>][^\s]{4,128}+)"
 )
 PROTOCOL = (  # FTP, POP3, IRC, Redis
-    r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
+    r"(?m)(?:^AUTH[ ]\w{1,40}+[ ](?=\S{1,200}+$)|^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
     r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
     r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
-    r"|^AUTH[ ]\w{1,40}+[ ](?=\S{1,200}+$)|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
+    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)"
+    r"(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
     r"(?P<secret>[^\s\"]{3,200}+)"
 )
 NETRC = (
@@ -64,15 +65,22 @@ NEWUSERS = (
 )
 SHADOW = r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{8,200}+):[0-9]{1,6}:(?:[0-9]{0,6}:){3}"
 SASL = (  # Postfix
-    r"(?:\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+|maps[ ]?=[ ]?static:)[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"
+    r"(?:\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+|maps[ ]?=[ ]?static:)[^\s:]{1,100}+:"
+    r"(?P<secret>\S{4,200}+)"
 )
 RESP = (  # Redis, as it is sent
     r"\bAUTH\r?\n(?:\$[0-9]{1,4}\r?\n[^\r\n]{1,200}+\r?\n(?=\$))?\$[0-9]{1,4}\r?\n"
     r"(?P<secret>[^\r\n]{1,400}+)"
 )
+SET_UP = r"\bPASSWORD[ ]\w{1,40}+[ ]=[ ](?P<secret>\S{6,200}+)"  # of Elasticsearch
+MASKED = (  # ::add-mask::, of GitHub
+    r"::add-mask::(?P<secret>[^\s:]{3,400}+)"
+    r"|::set-output[ ]name=\w{0,40}(?:token|secret|password|key)::(?P<output>[^\s:]{3,400}+)"
+)
 SENT = r"[\"'](?:PASS|AUTH)[ ](?P<secret>[^\s\"'\\]{4,200}+)(?=\r|\n|\\r|\\n)"
 EXPECTED = (  # expect "assword:" { send "hunter2\r" }
-    r"(?i)assword[^\r\n]{0,40}[\"'}][;\s{]{0,9}send[ ](?:--[ ])?[\"'](?P<secret>[^\"'\r\n\\$]{3,100}+)"
+    r"(?i)assword[^\r\n]{0,40}[\"'}][;\s{]{0,9}send[ ](?:--[ ])?[\"']"
+    r"(?P<secret>[^\"'\r\n\\$]{3,100}+)"
 )
 CHAP = (  # chap-secrets of PPP
     r"(?m)(?:^|chap-secrets:)[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)"
@@ -106,7 +114,8 @@ PRINTED = (  # what openssl prints of a private key
 )
 IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM|PLAIN) \"(?P<secret>[^\"\r\n]{1,200}+)\""
 BUNDLE = (  # of Bundler: a host, then a user and a password
-    r"\bBUNDLE_[A-Z0-9_]{2,100}+[\"']?[ ]?[:=][ ]?[\"']?[\w.@%+-]{1,60}+:(?P<secret>[^\s\"'/]{4,200}+)"
+    r"\bBUNDLE_[A-Z0-9_]{2,100}+[\"']?[ ]?[:=][ ]?[\"']?[\w.@%+-]{1,60}+:"
+    r"(?P<secret>[^\s\"'/]{4,200}+)"
 )
 CURLRC = r"(?m)^[ ]{0,8}user[ ]{0,4}=[ ]{0,4}\"[^\s:\"]{1,60}+:(?P<secret>[^\"\r\n]{1,200}+)\""
 TRACK = r"%B(?P<secret>[0-9]{12,19}\^[^?\r\n]{2,80}+)|;(?P<second>[0-9]{12,19}=[0-9]{4,40})"
