@@ -15,27 +15,27 @@ MISSED = {
 """Of each half of the second corpus; its README has the reasons."""
 FOUND = Counter(
     {
-        "escaped": 26,
-        "percent-encoded": 28,
-        "auth-headers": 27,
-        "quoting": 26,
-        "urls": 25,
-        "xml-forms": 33,
-        "name-value": 32,
-        "names": 34,
+        "escaped": 28,
+        "percent-encoded": 23,
+        "auth-headers": 25,
+        "quoting": 30,
+        "urls": 31,
+        "xml-forms": 26,
+        "name-value": 24,
+        "names": 39,
         "code-parameter": 29,
         "after-words": 31,
-        "sql": 34,
-        "validation": 33,
-        "files": 40,
-        "issuers": 42,
-        "cards-and-keys": 30,
-        "bytes-and-structs": 42,
-        "command-lines": 56,
+        "sql": 28,
+        "validation": 20,
+        "files": 32,
+        "issuers": 41,
+        "cards-and-keys": 23,
+        "bytes-and-structs": 27,
+        "command-lines": 36,
     }
 )
-"""At least so many secrets of the unread half of the third corpus, by group: its last score."""
-CHANGED = 8
+"""At least so many secrets of the unread half of the fourth corpus, by group: its last score."""
+CHANGED = 4
 """At most so many harmless texts of that half may lose something."""
 
 
@@ -67,15 +67,18 @@ def test_secrets_of_a_second_author_are_found(scored):
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
-def test_secrets_of_a_third_author_are_found():
-    """All of the half that patterns were written on."""
-    assert not score.score("secrets", scored=False, corpus=score.THIRD).misses
-    assert not score.score("harmless", scored=False, corpus=score.THIRD).misses
+@pytest.mark.parametrize(
+    ("corpus", "scored"), [(score.THIRD, False), (score.THIRD, True), (score.FOURTH, False)]
+)
+def test_secrets_of_a_third_and_a_fourth_author_are_found(corpus, scored):
+    """All of the halves that are read."""
+    assert not score.score("secrets", scored=scored, corpus=corpus).misses
+    assert not score.score("harmless", scored=scored, corpus=corpus).misses
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 def test_secrets_that_nobody_has_read_are_found_as_before():
     """No group of the unread half may lose what it had; no text of it is shown."""
-    found = score.score("secrets", scored=True, corpus=score.THIRD)
+    found = score.score("secrets", scored=True, corpus=score.FOURTH)
     assert FOUND - found.right == Counter()
-    assert len(score.score("harmless", scored=True, corpus=score.THIRD).misses) <= CHANGED
+    assert len(score.score("harmless", scored=True, corpus=score.FOURTH).misses) <= CHANGED

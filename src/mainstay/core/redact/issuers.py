@@ -163,7 +163,7 @@ ISSUERS: tuple[tuple[str, str], ...] = (
     ("bce-v3/ALTAK-", r"[A-Za-z0-9]{16,}/[a-f0-9]{32,}+"),  # Baidu
     ("st.", r"[a-f0-9]{24}\.[a-f0-9]{32}\.[a-f0-9]{32}"),  # Infisical
     ("pdl_live_apikey_ pdl_sdbx_apikey_", r"\w{26,}+"),  # Paddle
-    ("na1. eu1.", r"[A-Za-z0-9+/]{80,}={0,2}"),  # FullStory
+    ("na1. eu1.", r"[A-Za-z0-9+/]{80,}={0,2}"),
     ("k_", r"(?=[a-z]{0,36}[0-9])[a-z0-9]{36,}(?!\w)"),  # Mailsac
 )
 """Prefixes and what follows them."""
@@ -202,7 +202,7 @@ INNER: tuple[tuple[str, str], ...] = (
 )
 """Parts of tokens that stand elsewhere, and the whole."""
 
-TELLING = tuple(
+ANY_ISSUER = tuple(
     """
     sk_ ak_ rk_ tk_ pat_ sat_ aat_ tkn_ key_ apikey_ api_ secret_ token_ live_ test_ prod_ sandbox_
     sbox_ oauth_ access_ refresh_ auth_ svc_ priv_ sk- ak- as- pat- key- apikey- secret- token-
@@ -213,14 +213,14 @@ TELLING = tuple(
 _PUBLIC = ("pk_", "pub_", "pk-", "pub-")
 """What stands before such a word if the key is a public one."""
 
-ISSUED = (*(prefix for prefixes, _ in ISSUERS for prefix in prefixes.split()), *TELLING)
+ISSUED = (*(prefix for prefixes, _ in ISSUERS for prefix in prefixes.split()), *ANY_ISSUER)
 
 
 @cache
 def _token() -> re.Pattern[str]:
     """Any of those tokens; compiled once a text has such a prefix, not at import."""
     rows = [f"(?:{'|'.join(map(re.escape, prefixes.split()))}){rest}" for prefixes, rest in ISSUERS]
-    rows.append(f"(?:{'|'.join(map(re.escape, TELLING))})(?P<telling>{_MIXED})")
+    rows.append(f"(?:{'|'.join(map(re.escape, ANY_ISSUER))})(?P<any>{_MIXED})")
     return re.compile(f"(?<![A-Za-z0-9])(?:{'|'.join(rows)})", re.ASCII)
 
 
@@ -236,7 +236,7 @@ def issued(text: str) -> Iterator[tuple[int, int]]:
         return
     if _PREFIX.is_in(text):
         for found in _token().finditer(text):
-            if found["telling"] is None or _is_told(text, found):
+            if found["any"] is None or _is_token(text, found):
                 yield found.start(), _with_secret(text, found.end())
     for part, whole in _PARTS:
         if part in text:
@@ -249,11 +249,11 @@ def issued(text: str) -> Iterator[tuple[int, int]]:
 _KEY_OF_HEX = re.compile(r"[0-9a-f]{32,}")
 
 
-def _is_told(text: str, found: re.Match[str]) -> bool:
+def _is_token(text: str, found: re.Match[str]) -> bool:
     """Whether a word of any issuer has a token behind it, and not the public half of one."""
     if text.endswith(_PUBLIC, 0, found.start()):
         return False
-    return is_dense(found["telling"]) or _KEY_OF_HEX.fullmatch(found["telling"]) is not None
+    return is_dense(found["any"]) or _KEY_OF_HEX.fullmatch(found["any"]) is not None
 
 
 _SECRET = re.compile(
@@ -284,7 +284,7 @@ _OTHER = re.compile(
     |customer|member|(?<!primary[ _])account|request|trace|span|message|event|job|run|build|measured
     |device
     |bigint|took|rechnung|bestell|auftrag|kunden|sendung|paket|beleg|vertrag|vorgang|buchung
-    |facture|commande|colis|factura|pedido|fattura|ordine|bestelling|zamówieni|faktur)
+    |facture|commande|colis|factura|pedido|fattura|ordine|besany|zamówieni|faktur)
     [a-zéà_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids|nº|n°|№))?
     [.:#="' (\[]{0,5}\Z""",
     re.VERBOSE,
