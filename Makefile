@@ -114,6 +114,7 @@ counts: $(READY) ## the parts of the benchmark that count instead of time: frame
 crash: $(READY) ## break processes, stores, disks, clocks, brokers; KILLS=0 FORKS=0 BROKERS=0 RESTARTS=0 ARGS='--only pause:nats' narrows it
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.campaign --kills $(KILLS)
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.sagas --kills $(KILLS)
+	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.pipeline
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.outbox $(KILLS)
 	@test $(RESTARTS) = 0 || $(BIN)/python -m tests.crash.restarts $(RESTARTS)
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.backlog

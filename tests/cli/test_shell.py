@@ -143,7 +143,7 @@ def test_every_exit_code_is_documented():
             (
                 "there is no command 'zzz'; there are audit, circuits, comply, config, demo,"
                 " doctor, exec, explain-error,"
-                " inbox, operators, outbox, policies, sagas, spill, status, store"
+                " inbox, operators, outbox, pipelines, policies, sagas, spill, status, store"
             ),
             "mainstay --help",
         ),

@@ -26,6 +26,7 @@ HOMES = {
     "inbox": "mainstay.cli.inbox.command",
     "operators": "mainstay.cli.inbox.operators",
     "outbox": "mainstay.cli.outbox.command",
+    "pipelines": "mainstay.cli.pipelines.command",
     "policies": "mainstay.cli.config.policies",
     "sagas": "mainstay.cli.sagas.command",
     "spill": "mainstay.cli.spill.command",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mainstay.cli.application import loaded
 from mainstay.cli.errors import CommandError
 from mainstay.cli.inbox.identity import opened
 
@@ -34,9 +33,9 @@ def app_option(function: F) -> F:
 @contextmanager
 def working_engine(app: str) -> Iterator[Engine]:
     """The engine of the application; or the one of --store, with the application's sagas."""
-    from mainstay import Engine
+    from mainstay import Engine, Saga
 
-    found = _loaded(app)
+    found = loaded(app, _HINT, (Engine, Saga, list, tuple))
     if isinstance(found, Engine):
         with found:
             yield found
@@ -44,28 +43,6 @@ def working_engine(app: str) -> Iterator[Engine]:
     with opened() as engine:
         engine.sagas.register(*_sagas(app, found))
         yield engine
-
-
-def _loaded(app: str) -> Any:
-    """What the attribute is; a function is called. Modules beside the caller are found, too."""
-    from importlib import import_module
-
-    module, _, attribute = app.partition(":")
-    if not module or not attribute:
-        raise CommandError(f"--app {app!r} names no attribute of a module", hint=_HINT)
-    here = os.getcwd()  # noqa: PTH109  pathlib loads slowly
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = import_module(module)
-        for name in attribute.split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError) as error:
-        raise CommandError(f"--app {app!r}: {error}", hint=_HINT) from error
-    from mainstay import Engine, Saga
-
-    is_made = isinstance(found, Engine | Saga | list | tuple)
-    return found() if not is_made and callable(found) else found
 
 
 def _sagas(app: str, found: Any) -> list[Saga]:

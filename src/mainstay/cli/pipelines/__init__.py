@@ -1,0 +1,1 @@
+"""`mainstay pipelines`: the runs of pipelines, and resuming one."""

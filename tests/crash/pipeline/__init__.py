@@ -1,0 +1,1 @@
+"""Pipelines killed at every write boundary."""

@@ -1,0 +1,93 @@
+"""A process that runs a pipeline and kills itself at a boundary, for the tests of this folder.
+
+`python -m tests.crash.pipeline.worker` waits for jobs on its input, one JSON object a line, and
+forks a child for each. Boundaries are before and after each write of the store, each replacement of
+a ledger file, and each call of a stage.
+"""
+
+# ruff: noqa: T201 -- it answers on its output
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mainstay import Engine
+from mainstay.drivers.pipeline import ledger_files
+from mainstay.profiles.pipelines import Pipeline, SchemaValidationError, Stage
+from mainstay.stores.sqlite.store import SqliteStore
+from tests.crash.saga_worker import Boundaries
+
+
+def pipeline_of(engine: Engine, folder: Path, name: str, called: Any) -> Pipeline:
+    """Two stages, of which the second finds that the schema of d-1 is violated."""
+
+    def poll() -> str:
+        called("poll")
+        return "rows"
+
+    def check() -> None:
+        called("check")
+        raise SchemaValidationError("row 7 has no id")
+
+    return Pipeline(
+        name,
+        [
+            Stage("poll", poll, idempotency="idempotent"),
+            Stage("check", check, after="poll", idempotency="idempotent", datasets="d-1"),
+        ],
+        engine=engine,
+        ledgers=folder / "ledgers",
+        telemetry=folder / "telemetry.json",
+    )
+
+
+def open_engine(folder: Path) -> Engine:
+    """The store of a trial, with nothing in the background."""
+    url = f"sqlite:///{folder}/runs.db"
+    return Engine(url, sinks=[], audit=False, purge=None, share=None)
+
+
+def work(job: dict[str, Any]) -> None:
+    """One process: runs the pipeline once."""
+    folder = Path(job["folder"])
+    boundaries = Boundaries(job["crash_at"], folder / "counted")
+    for name in ("transact", "transact_many"):
+        setattr(SqliteStore, name, boundaries.around(getattr(SqliteStore, name)))
+    ledger_files.replace_file = boundaries.around(ledger_files.replace_file)
+
+    def called(name: str) -> None:
+        boundaries.pass_by()
+        with (folder / "calls").open("a", encoding="utf-8") as file:
+            file.write(f"{name}\n")
+        boundaries.pass_by()
+
+    with open_engine(folder) as engine, suppress(SchemaValidationError):
+        pipeline_of(engine, folder, "etl", called).run(run_id="r-1")
+    boundaries.keep()
+
+
+def main() -> None:
+    """Forks a child for each job, waits for it, and prints how it ended."""
+    gc.freeze()
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.dup2(2, 1)
+                work(json.loads(line))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(70)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
