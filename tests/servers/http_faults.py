@@ -28,6 +28,8 @@ from http import HTTPStatus
 from io import BufferedReader
 from typing import Self, TypeAlias
 
+from tests.servers import ports
+
 HOST = "127.0.0.1"
 
 
@@ -266,8 +268,7 @@ def _end(wire: socket.socket) -> None:
 
 def dead_port() -> int:
     """A port of loopback where nobody listens."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
+    return ports.dead_port()
 
 
 @contextmanager

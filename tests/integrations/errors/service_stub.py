@@ -21,6 +21,7 @@ import pytest
 import mainstay
 from mainstay.integrations.errors import find
 from mainstay.testing import virtual_time
+from tests.servers import ports
 
 HAS_REQUESTS = find("requests.exceptions.Timeout") is not None
 """Whether there is a table of requests, whose errors some clients hand on as they are."""
@@ -179,10 +180,8 @@ HOP = frozenset({"connection", "transfer-encoding", "keep-alive"})
 
 
 def dead_port():
-    """The address of a port on which nothing listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return bound.getsockname()[1]
+    """A port on which nothing listens."""
+    return ports.dead_port()
 
 
 def seen(call, attempts=3):

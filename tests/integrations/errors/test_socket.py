@@ -10,6 +10,7 @@ from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.kinds import kind_of
 from mainstay.testing import virtual_time
+from tests.servers.ports import dead_port
 
 NUMERIC = socket.AI_NUMERICHOST  # nothing is looked up, so that no packet leaves
 
@@ -94,9 +95,7 @@ def test_a_name_that_cannot_be_resolved_for_now_is_asked_for_again():
 
 def test_other_errors_of_sockets_are_known_by_their_errno():
     """The table is for the resolver alone."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = dead_port()
     with pytest.raises(ConnectionRefusedError) as caught:
         socket.create_connection(("127.0.0.1", port), timeout=60)
     known = kind_of(caught.value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 
 from tests.crash.forks import PRELUDE, ROOT, lines, run, start, violations
 from tests.processes import wait_until
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -80,11 +80,6 @@ while not os.path.exists(f"{where}/stop"):
             once(engine, f"other-{number}")
     time.sleep(0.01)
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
 
 
 def ask(port, key):
