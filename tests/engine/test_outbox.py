@@ -599,6 +599,27 @@ def at_once(*works):
         return list(pool.map(run, works))
 
 
+def test_a_replay_that_is_refused_ends_its_transaction(postgres_url):
+    """A connection that was closed instead keeps the row locked until the server notices."""
+    url = postgres_place(postgres_url).url
+    with psycopg.connect(url, autocommit=True) as other:
+
+        def clients():
+            query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            return set(other.execute(query).fetchall())
+
+        before = clients()
+        with Engine(url, sinks=[], audit=False) as engine:
+            engine.outbox.counts()
+            with other.transaction():
+                message = engine.outbox.add(other, topic="a", payload={})
+            ours = clients() - before
+            with pytest.raises(UsageError, match="only a dead one"):
+                engine.outbox.replay(message, by="ann")
+            assert engine.outbox.get(message).state == "PENDING"
+            assert ours <= clients()
+
+
 @pytest.mark.req("EF-10")
 def test_two_operators_replay_one_dead_letter(outbox_place):
     """One of them does, the other is told why not; the message is published once more."""

@@ -336,7 +336,11 @@ def decide_dead(
         yield RoundTrip("ROLLBACK")
         return None
     entry = entry_of(row)
-    done = decide(entry, row[-1])
+    try:
+        done = decide(entry, row[-1])
+    except Exception:  # a relay would skip the row while it is locked
+        yield RoundTrip("ROLLBACK")
+        raise
     yield from _settled([done], {entry_id: entry.token}, aggregates, (entry.phase.value,))
     return entry, done
 
