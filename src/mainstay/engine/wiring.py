@@ -145,8 +145,8 @@ def settle_rooms(engine: Rooms) -> None:
 
     engine.inbox.settle("exhausted", exhausted_calls(engine.store, engine.circuits))
     engine.inbox.settle("stuck_saga", settle_saga)
-    engine.inbox.settle("quarantine", settle_run)
-    engine.inbox.settle("governance", settle_run)
+    engine.inbox.settle("quarantine", settle_run, is_first=True)
+    engine.inbox.settle("governance", settle_run, is_first=True)
 
 
 def flush_all(sinks: tuple[Sink, ...]) -> None:

@@ -73,6 +73,7 @@ class Inbox:
         self.listeners = listeners
         self.operators = Operators(store, listeners, redact)
         self._rooms: dict[str, Room] = {}
+        self._first: dict[str, Room] = {}
 
     # --- raising ----------------------------------------------------------------------------------
 
@@ -291,8 +292,10 @@ class Inbox:
         if item is None or item.status != "decided" or item.decision is None:
             return item
         decision = item.decision
-        room = self._rooms.get(item.kind, _by_itself)
-        result = room(item, decision)
+        first = self._first.get(item.kind)
+        result = None if first is None else first(item, decision)
+        if result is None:
+            result = self._rooms.get(item.kind, _by_itself)(item, decision)
         if result is None:
             return item
         outcome = self._text(result)
@@ -326,13 +329,17 @@ class Inbox:
             raise errors[0]
         return closed
 
-    def settle(self, kind: str, room: Room) -> None:
+    def settle(self, kind: str, room: Room, *, is_first: bool = False) -> None:
         """Sets what carries out decisions on items of a kind.
+
+        It returns a text for the item, or None if it has nothing to do with it. One that is first
+        is asked before the other, for items that a feature raises under a kind of the user's.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> Inbox(MemoryStore()).settle("quarantine", lambda item, decision: "let go")
         """
-        self._rooms[kind] = room
+        rooms = self._first if is_first else self._rooms
+        rooms[kind] = room
 
 
 def about_of(

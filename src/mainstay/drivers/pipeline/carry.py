@@ -85,10 +85,10 @@ class CarryOver:
         return True
 
     def settle(self, item: Item, decision: Decision) -> str | None:
-        """Carries out what a person has decided about a run."""
+        """Carries out what a person has decided about a run; None if the item is of no run."""
         address = str(item.data.get("address", ""))
         if not address:
-            return "noted"
+            return None
         command = Review(
             "abandon" if decision.action == "abandon" else "release",
             str(item.data.get("occasion", item.occasion)),
