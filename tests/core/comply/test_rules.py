@@ -181,6 +181,17 @@ def test_a_call_that_ended_before_the_ledger_is_kept_needs_no_entry():
     assert found([failure(1)], **parts) == []
 
 
+def test_a_store_that_drops_runs_cannot_show_that_an_entry_is_missing():
+    """Its retry log in a file can: that states since when runs are kept."""
+    parts = stored(versions=versions("began", "halted"), keep=60.0)
+    assert found([failure(1)], ledgers=[], **parts) == []
+    log = LedgerFile(path="log.json", ledger=ledger_of(RETRY_LOG, []))
+    rules = [rule for rule, _ in found([failure(1)], ledgers=[log], **parts)]
+    assert rules == ["attempts-exceeded"]
+    parts = stored(versions=versions("began", "halted"))
+    assert [rule for rule, _ in found([failure(1)], ledgers=[], **parts)] == rules
+
+
 def test_a_ledger_file_that_is_not_there_is_named():
     files = [LedgerFile(path="log.json", ledger=None)]
     parts = stored(versions=versions("began", "halted")) | {"ledgers": files}

@@ -156,7 +156,7 @@ class AuditFacts:
         if not evidence.has_ledger or at[0] not in evidence.pipelines:
             return False
         is_logged = (*at, event.call_id) in evidence.logged
-        return not is_logged and evidence.is_kept(event.timestamp)
+        return not is_logged and evidence.is_kept(at[0], event.timestamp)
 
     def _is_before(self, event: Event) -> bool:
         at = sortable(event.timestamp)

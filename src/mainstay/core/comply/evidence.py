@@ -259,6 +259,11 @@ class Evidence:
         """The calls that are checked: of the runs that are, or of no run that is known."""
         return [call for call in self.calls if self._is_call_checked(call)]
 
+    @cached_property
+    def _dropping(self) -> frozenset[str]:
+        """The pipelines whose runs a store drops some time after their end."""
+        return frozenset(each.pipeline for each in self._records if each.keep is not None)
+
     @property
     def _records(self) -> list[RunRecord]:
         return [each.record for each in self.stored]
@@ -286,9 +291,11 @@ class Evidence:
         """Whether what belongs to a pipeline and to no known run is checked."""
         return not self.run or pipeline_id in {run.pipeline_id for run in self.checked}
 
-    def is_kept(self, timestamp: str) -> bool:
-        """Whether the ledger files still keep what ended at a moment."""
+    def is_kept(self, pipeline_id: str, timestamp: str) -> bool:
+        """Whether what ended at a moment is still in a retry log: files state since when."""
         at, files = sortable(timestamp), self.files(RETRY_LOG)
+        if not files and pipeline_id in self._dropping:
+            return False
         since = max((sortable(each.ledger.kept_since) for each in files if each.ledger), default="")
         return not at or at >= since
 

@@ -45,7 +45,7 @@ def unlogged_calls(evidence: Evidence) -> Iterator[tuple[Call, bool]]:
         last, is_beyond = call.last, call.last.number > evidence.max_attempts
         if not call.call_id or call.key in evidence.logged:
             continue
-        if not last.is_final or not evidence.is_kept(last.timestamp):
+        if not last.is_final or not evidence.is_kept(call.pipeline_id, last.timestamp):
             continue
         if is_beyond:
             yield call, True
