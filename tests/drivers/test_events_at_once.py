@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -174,10 +175,8 @@ def test_an_engine_whose_log_is_off_makes_no_event():
             protected()
             return costs(protected)
 
-    heard = frames([LoggingSink(logger)])
-    for name in frames([]):
-        heard.remove(name)
-    assert heard == ["wanted", "getattr", "is_enabled", "isEnabledFor"]
+    more = Counter(frames([LoggingSink(logger)])) - Counter(frames([]))
+    assert more == Counter(["wanted", "getattr", "is_enabled", "isEnabledFor"])
 
 
 def test_a_log_of_ones_own_that_does_more_receives_every_event():
