@@ -26,6 +26,9 @@ KILOBYTE = 1024
 def run(effort: Effort) -> Table:
     """Bytes per policy and per decorated function."""
     table = counted()
+    goal = at_most(3382)  # tenacity's function and pybreaker's circuit together
+    what = "mainstay, function with its own policy and circuit"
+    table.rows.append(_row(what, "mainstay", "breaker", goal))
     table.rows.extend(_row(f"{name}, function", name, "function", None) for name in PEERS)
     return table
 
@@ -65,6 +68,8 @@ def size(name: str, kind: str) -> float:
     functions = _functions(colour)
     if kind == "own":
         return _each(lambda number: EVERYONE[name](Plan(), colour)(functions[number]))
+    if kind == "breaker":
+        return _each(_guarded(functions))
     decorate = EVERYONE[name](Plan(), colour)
     return _each(lambda number: decorate(functions[number]))
 
@@ -103,6 +108,19 @@ def _used(names: list[str]) -> Callable[[int], Any]:
         return policy
 
     return made
+
+
+def _guarded(functions: list[Function]) -> Callable[[int], Any]:
+    """Functions that are retried, each behind a circuit of its own."""
+    from mainstay import CircuitBreaker, retry
+
+    circuits = [f"circuit-{number}" for number in range(COUNT)]
+
+    def make(number: int) -> Any:
+        breaker = CircuitBreaker(circuits[number])
+        return retry(on=ConnectionError, attempts=3, breaker=breaker)(functions[number])
+
+    return make
 
 
 def _like(names: list[str]) -> Callable[[int], Any]:

@@ -100,7 +100,7 @@ def _silent_log(effort: Effort) -> list[Row]:
         Contender(nobody, partial(_protected, sinks=[]), calls),
         Contender(name, partial(_protected, sinks=None), calls),
     ]
-    with no_sleep(), _level(logging.CRITICAL + 1):
+    with no_sleep(), log_at(logging.CRITICAL + 1):
         return ratios(race(contenders, effort), nobody, {name: at_most(2)}, named="fails: {}")
 
 
@@ -108,10 +108,10 @@ def _dropping_log(effort: Effort) -> list[Row]:
     """The same with a handler that takes every record and drops it."""
     hand, name = "hand-written loop that logs", "an engine whose handler drops"
     contenders = [
-        Contender(hand, _logging_loop, calls),
+        Contender(hand, logging_loop, calls),
         Contender(name, partial(_protected, sinks=None), calls),
     ]
-    with no_sleep(), _level(logging.WARNING, Dropping()):
+    with no_sleep(), log_at(logging.WARNING, Dropping()):
         return ratios(race(contenders, effort), hand, {name: at_most(2)}, named="fails: {}")
 
 
@@ -127,7 +127,7 @@ class Dropping(logging.Handler):
 
 
 @contextlib.contextmanager
-def _level(level: int, handler: logging.Handler | None = None) -> Iterator[None]:
+def log_at(level: int, handler: logging.Handler | None = None) -> Iterator[None]:
     """The level of the logger `mainstay`, and a handler of it."""
     logger = logging.getLogger("mainstay")
     before, logger.propagate = logger.level, False
@@ -186,7 +186,7 @@ def _protected(sinks: list[Any] | None) -> tuple[Function]:
     return (engine.protect("bench")(scripted(FAILS, "sync")),)
 
 
-def _logging_loop() -> tuple[Function]:
+def logging_loop() -> tuple[Function]:
     import random
     import time
 

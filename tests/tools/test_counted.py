@@ -56,3 +56,24 @@ def test_policies_in_the_table_of_memory_share_nothing():
         getattr(other.backoff, n) for n in numbers
     }
     assert one.jitter.amount != other.jitter.amount
+
+
+def test_a_row_that_was_noisy_keeps_the_steadier_of_two_measurements():
+    """A quiet row stays as it was, and so does one that the second time has no value."""
+
+    def table(*rows):
+        return Table("t", "", "", [Row(*row) for row in rows])
+
+    goal = at_most(3)
+    first = table(
+        ("quiet", 1.0, goal, "×", 0.05),
+        ("noisy", 2.0, goal, "×", 0.4),
+        ("gone", 5.0, goal, "×", 0.3),
+    )
+    second = table(
+        ("quiet", 9.0, goal, "×", 0.01),
+        ("noisy", 3.0, goal, "×", 0.1),
+        ("gone", None, goal, "×", 0.0),
+    )
+    assert [row.value for row in bench.steadier(first, second).rows] == [1.0, 3.0, 5.0]
+    assert [row.value for row in bench.steadier(second, first).rows] == [9.0, 3.0, None]
