@@ -648,6 +648,7 @@ def test_a_run_id_is_used_once(place):
             pipeline.run("b", run_id="r")
         with pytest.raises(UsageError, match="there is no run 'x'"):
             pipeline.resume("x")
+        assert list(engine.pipelines._parts.records.entries()) == []
         with pytest.raises(UsageError, match="run_id"):
             pipeline.run(run_id="")
         assert [view.run_id for view in pipeline.runs()] == ["r"]

@@ -189,6 +189,7 @@ class PipelineRuns:
             raise PayloadMismatch(pipeline, run_id)
         record: RunRecord | None = getattr(answer, "record", None)
         if record is None:
+            self._parts.records.leave(address, self._parts.records.entry_of(address) or "")
             raise UsageError(
                 f"there is no run {run_id!r} of pipeline {pipeline!r}",
                 hint="mainstay pipelines list",
