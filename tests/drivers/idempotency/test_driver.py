@@ -541,8 +541,10 @@ def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
             return "first"
 
         operation = engine.operation("work", key=key, lease=lease)
-        assert colour.call(operation, colour.of(work)) == "first"
-        thread.join(SOON)
+        try:
+            assert colour.call(operation, colour.of(work)) == "first"
+        finally:
+            thread.join(SOON)
         assert others == ["first"]
 
     at_some_speed(check, 0.9, 9.0, 30.0)
