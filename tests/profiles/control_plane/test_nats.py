@@ -85,11 +85,13 @@ async def observer(server, subject):
     async def note(message):
         seen.append(message.headers or {})
 
-    await client.subscribe(subject, cb=note)
+    subscription = await client.subscribe(subject, cb=note)
     await client.flush()
 
     async def count():
         await client.flush()  # what the server had before is here now
+        while subscription.pending_msgs:  # noqa: ASYNC110 -- another task hands it over
+            await asyncio.sleep(0)
         return len(seen)
 
     count.seen = seen
