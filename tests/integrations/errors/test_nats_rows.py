@@ -133,25 +133,6 @@ async def slow(client, _js):
     raise handed(await asyncio.wait_for(seen, 60))
 
 
-async def drained_late(client, _js):
-    seen = asyncio.get_running_loop().create_future()
-
-    async def note(error):
-        if not seen.done():
-            seen.set_result(error)
-
-    async def hang(_message):
-        await seen
-
-    client._error_cb = note
-    client.options["drain_timeout"] = 0.01
-    await client.subscribe("a", cb=hang)
-    await client.publish("a")
-    await client.flush(60)
-    await client.drain()
-    raise handed(await asyncio.wait_for(seen, 60))
-
-
 async def acknowledged_twice(_client, js):
     await js.add_stream(StreamConfig(name="twice", subjects=["twice"]))
     await js.publish("twice", b"x")
@@ -207,7 +188,6 @@ async def damaged_description(_client, js):
 CALLS = {
     "BadSubscriptionError": unsubscribed_twice,
     "SlowConsumerError": slow,
-    "DrainTimeoutError": drained_late,
     "MsgAlreadyAckdError": acknowledged_twice,
     "NotJSMessageError": plain_acknowledged,
     "BadBucketError": no_bucket,
