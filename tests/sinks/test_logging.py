@@ -114,6 +114,7 @@ def test_security_events_have_a_logger_of_their_own(caplog):
     assert security == {
         "circuit_ordered",
         "circuit_state_changed",
+        "governance_escalated",
         "inbox_closed",
         "inbox_decided",
         "operator_added",
