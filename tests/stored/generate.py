@@ -28,7 +28,7 @@ from mainstay.profiles.pipelines import TelemetrySink
 from tests.servers.nats import start_nats
 from tests.servers.postgres import start_postgres
 from tests.servers.valkey import start_valkey
-from tests.stored import cases, content, dumps
+from tests.stored import cases, content, dumps, durable
 
 HERE = Path(__file__).parent
 PROTOCOLS = (2, 4, 5)
@@ -57,6 +57,7 @@ def generate(folder, scratch):
     (folder / "fingerprints.json").write_text(json.dumps(fingerprints(), indent=0))
     (folder / "witnessed.json").write_text(json.dumps(witnessed(), indent=0))
     sqlite(folder, key, scratch)
+    outlives(folder)
     jsonl(folder, key)
     rotated(folder, key)
     pruned(folder, key)
@@ -121,6 +122,12 @@ def sqlite(folder, key, scratch):
     content.fill(f"sqlite:///{path}", scratch, key)
     audit(f"sqlite:///{path}", folder / "sqlite", key)
     _tidy(path)
+
+
+def outlives(folder):
+    """Messages, sagas and a run of a pipeline, and its ledgers."""
+    durable.fill(folder / "durable.sqlite")
+    _tidy(folder / "durable.sqlite")
 
 
 def audit(url, heads, key):

@@ -226,7 +226,8 @@ def test_what_cannot_be_recorded_is_no_evidence(text):
 
 def test_only_those_who_are_named_may_decide():
     """An item for a group of operators is refused to every other one."""
-    item = Item(kind="governance", subject="a", operation="etl", text="?", deciders=("ann", "zoe"))
+    named = {"deciders": ["ann", "zoe"]}
+    item = Item(kind="governance", subject="a", operation="etl", text="?", data=named)
     change, answer = act(encode(item), "abandon", "bob", "no", "", 1, now=5.0)
     assert (change, answer.text) == (KEEP, "only ann, zoe may decide about it")
     assert act(encode(item), "abandon", "zoe", "no", "", 1, now=5.0)[1].won

@@ -98,9 +98,7 @@ class Item(Struct, frozen=True, kw_only=True):
     occasion: str = ""
     """Distinguishes the times that the matter came up, if that is possible."""
     data: dict[str, Any] = {}
-    """What the room that raised it needs to act, such as where a record is."""
-    deciders: tuple[str, ...] = ()
-    """The operators who may decide about it; empty for every operator."""
+    """What the room that raised it needs to act, such as where a record is; and `deciders`."""
     history: tuple[Happening, ...] = ()
     """What happened, without secrets: the first, and the latest."""
     decision: Decision | None = None
@@ -120,6 +118,14 @@ class Item(Struct, frozen=True, kw_only=True):
     def actions(self) -> tuple[str, ...]:
         """What may be done about it."""
         return ACTIONS.get(self.kind, ("abandon",)) if self.status == "open" else ()
+
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """The operators who may decide about it; empty for every operator.
+
+        They are in `data`: a field of their own would change the fingerprints of recorded items.
+        """
+        return tuple(self.data.get("deciders", ()))
 
     @property
     def is_over(self) -> bool:

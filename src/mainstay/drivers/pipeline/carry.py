@@ -120,8 +120,8 @@ def item_of(address: str, record: RunRecord) -> Item | None:
         f" {halt.error_class}: {halt.text}; in quarantine: {', '.join(datasets) or 'the run'}",
         attempts=quarantine.attempts if quarantine is not None else 1,
         occasion=halt.occasion,
-        deciders=record.council if is_council else (),
         data={
+            "deciders": list(record.council) if is_council else [],
             "address": address_of(record.pipeline, record.run),
             "occasion": halt.occasion,
             "stage": halt.stage,
