@@ -116,6 +116,47 @@ def test_a_lock_that_a_thread_holds_is_free_in_the_child_and_held_in_the_parent(
     assert run(HELD) == ["free"]
 
 
+IMPORTING = """
+import os, sys, tempfile, threading, time
+from pathlib import Path
+import mainstay
+from mainstay.runtime import fork
+
+folder = Path(tempfile.mkdtemp())
+slow = "import builtins, time; builtins.begun.set(); time.sleep(0.5)"
+folder.joinpath("slow.py").write_text(slow)
+mainstay.__path__.append(str(folder))
+import builtins
+builtins.begun = threading.Event()
+thread = threading.Thread(target=__import__, args=["mainstay.slow"])
+thread.start()
+begun.wait()
+pid = os.fork()
+if pid == 0:
+    import mainstay.slow
+    print("imported", flush=True)
+    os._exit(0)
+for _ in range(1000):
+    if os.waitpid(pid, os.WNOHANG)[0]:
+        break
+    time.sleep(0.01)
+else:
+    os.kill(pid, 9)
+    print("hangs")
+thread.join()
+print("redactor" if "mainstay.core.redact.redactor" in sys.modules else "")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_module_that_a_thread_imports_is_there_in_the_child():
+    """The child would wait for the lock of the module, which no thread of it holds.
+
+    What a failing call loads is loaded before the fork.
+    """
+    assert run(IMPORTING) == ["imported", "redactor"]
+
+
 TWO = """
 import os, threading
 from mainstay.runtime import fork

@@ -166,8 +166,31 @@ def _before() -> None:
     """In the parent. Only one thread at a time is between this and `_after_in_parent`."""
     if _forking.acquire(timeout=_LONGEST):
         PROCESS.forking = get_ident()
+        if threading.active_count() > 1:
+            _finish_imports()
         _call_each(_befores)
         PROCESS.is_prepared = True
+
+
+def _finish_imports() -> None:
+    """Waits for imports of this package that other threads have begun.
+
+    The child would wait for ever for the lock of such a module. What a failing call loads is loaded
+    here, since a thread may need it at any moment.
+    """
+    from mainstay.core.redact import redactor
+
+    begun = [name for name, found in list(sys.modules.items()) if _is_begun(name, found)]
+    for name in (redactor.__name__, *begun):
+        try:
+            __import__(name)
+        except Exception:  # noqa: S112 -- the thread that has begun it reports it
+            continue
+
+
+def _is_begun(name: str, module: object) -> bool:
+    spec = getattr(module, "__spec__", None)
+    return name.startswith("mainstay.") and getattr(spec, "_initializing", False)
 
 
 def _after_in_parent() -> None:
