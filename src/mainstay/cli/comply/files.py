@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.screen.progress import watched
+from mainstay.core.base.change import ready
 from mainstay.core.codec.json_lines import line_at, line_of_error, places
 from mainstay.core.pipeline.ledger_file import decode as decode_ledger
 from mainstay.core.telemetry.record import StageTotals, TelemetryRecord
@@ -103,3 +104,7 @@ def lines_of(data: bytes, wanted: Collection[int]) -> dict[int, int]:
 
 def _unreadable(path: str, line: int, text: str) -> CommandError:
     return CommandError(f"{path}, line {line}: {text}", hint=_HINT)
+
+
+ready(Telemetry)
+ready(_Ledger)

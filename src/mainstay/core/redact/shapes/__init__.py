@@ -1,1 +1,1 @@
-"""Shapes of secrets without a name, as expressions; patterns.py has the table of them."""
+"""Shapes of secrets without a name, as expressions; `core.redact.patterns` has their table."""

@@ -1,4 +1,4 @@
-"""Keys, hashes, and secrets in files and protocols: expressions for the table of patterns.py."""
+"""Keys, hashes, and secrets in files and protocols, for the table of `core.redact.patterns`."""
 
 from __future__ import annotations
 
