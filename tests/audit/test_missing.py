@@ -229,7 +229,7 @@ def test_a_log_that_is_not_written_to_its_end_is_not_closed(tmp_path, caplog):
     import sqlite3
 
     where = f"sqlite:///{tmp_path}/audit.db"
-    log = AuditLog(where, spill=tmp_path / "spill")
+    log = AuditLog(f"{where}?timeout=2", spill=tmp_path / "spill")
     log(CallSucceeded(operation="a", total_attempts=2))
     assert log.flush(60)
     lock = sqlite3.connect(tmp_path / "audit.db", isolation_level=None)
