@@ -16,10 +16,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, TypeVar
+
+    Kept = TypeVar("Kept", bound=Struct)
 
     class Leased(Protocol):
         """A record with a lease, and the uptime of the machine when it was written."""
@@ -131,6 +134,16 @@ def moved(moment: float, length: float, jumps: tuple[Jump, ...]) -> float:
     """
     since = moment - length
     return moment + sum([by for before, by in jumps if since <= before + min(by / 2.0, _LATE)])
+
+
+def leased(record: Kept, lease: float, now: float, view: ClockView) -> Kept:
+    """A record with a lease from now on, and the uptime of the machine beside it."""
+    return replace(record, lease_until=now + lease, lease=lease, boot=view.boot, uptime=view.uptime)
+
+
+def unleased(record: Kept) -> Kept:
+    """A record that no process holds."""
+    return replace(record, lease_until=NO_TIME, lease=NO_TIME, boot="", uptime=NO_TIME)
 
 
 def lease_left(record: Leased, now: float, view: ClockView = NO_VIEW) -> float:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change
-from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, lease_left
+from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, lease_left, leased, unleased
 from mainstay.core.pipeline.commands import (
     Append,
     Begin,
@@ -91,7 +91,7 @@ def _held(
     if type(command) is Release:
         record = replace(record, owner="", lease_until=NO_TIME, lease=NO_TIME)
     else:
-        record = _leased(record, command.lease, now, view)
+        record = leased(record, command.lease, now, view)
     return _written(record), Done(record)
 
 
@@ -118,7 +118,7 @@ def _begin(
             trace=command.trace,
         )
         began = _draft(new, "began", dataset_ids=command.datasets)
-        new = _leased(_entered(new, (), (began,), now), command.lease, now, view)
+        new = leased(_entered(new, (), (began,), now), command.lease, now, view)
         return _written(new), Claimed(new)
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch()
@@ -157,7 +157,7 @@ def _take(record: RunRecord, command: Take, now: float, view: ClockView) -> tupl
     resumed = _draft(
         taken, "resumed", by=command.by, stage=record.halt.stage if record.halt else ""
     )
-    taken = _leased(_entered(taken, (), (resumed,), now), command.lease, now, view)
+    taken = leased(_entered(taken, (), (resumed,), now), command.lease, now, view)
     return _written(taken), Claimed(taken)
 
 
@@ -175,7 +175,7 @@ def _in_doubt(record: RunRecord, stage: str, now: float) -> RunRecord:
     unknown = _draft(record, "unknown", stage=stage, attempts=1, reason=text)
     halted = _draft(record, "halted", stage=stage, reason=text)
     record = replace(record, state=HALTED, halt=halt)
-    return _unleased(_entered(record, (unknown,), (halted,), now))
+    return unleased(_entered(record, (unknown,), (halted,), now))
 
 
 def _why_not(record: RunRecord, command: Take) -> str:
@@ -228,7 +228,7 @@ def _append(
     )
     written = _entered(written, command.retries, command.versions, now)
     is_mine = state is RUNNING
-    written = _leased(written, command.lease, now, view) if is_mine else _unleased(written)
+    written = leased(written, command.lease, now, view) if is_mine else unleased(written)
     return _written(written, now), Written(written)
 
 
@@ -312,14 +312,6 @@ def _done(record: RunRecord) -> list[str]:
 def _occasion(record: RunRecord) -> str:
     """Distinguishes the times at which a run is halted."""
     return f"{record.epoch}.{record.writes}"
-
-
-def _leased(record: RunRecord, lease: float, now: float, view: ClockView) -> RunRecord:
-    return replace(record, lease_until=now + lease, lease=lease, boot=view.boot, uptime=view.uptime)
-
-
-def _unleased(record: RunRecord) -> RunRecord:
-    return replace(record, lease_until=NO_TIME, lease=NO_TIME, boot="", uptime=NO_TIME)
 
 
 def _is_expired(record: RunRecord, now: float) -> bool:

@@ -16,7 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change
-from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, TOLERANCE, lease_left
+from mainstay.core.base.clock_jumps import (
+    NO_TIME,
+    NO_VIEW,
+    TOLERANCE,
+    lease_left,
+    leased,
+    unleased,
+)
 from mainstay.core.saga.commands import (
     Append,
     Begin,
@@ -100,7 +107,7 @@ def _held(
         return KEEP, _LOST
     if type(command) is Release:
         return _written(replace(record, owner="", lease_until=NO_TIME, lease=NO_TIME)), _DONE
-    return _written(_leased(record, command.lease, now, view)), _DONE
+    return _written(leased(record, command.lease, now, view)), _DONE
 
 
 def _begin(
@@ -124,7 +131,7 @@ def _begin(
             correlation=command.correlation,
             trace=command.trace,
         )
-        new = _leased(new, command.lease, now, view)
+        new = leased(new, command.lease, now, view)
         return _written(new), Claimed(new, _left(new, now))
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch()
@@ -159,7 +166,7 @@ def _take(record: SagaRecord, command: Take, now: float, view: ClockView) -> tup
         recoveries=record.recoveries + is_left,
         stalled=record.stalled + is_left,
     )
-    taken = _leased(taken, command.lease, now, view)
+    taken = leased(taken, command.lease, now, view)
     return _written(taken), Claimed(taken, _left(taken, now))
 
 
@@ -188,7 +195,7 @@ def _append(
         stuck=command.stuck and replace(command.stuck, item=_occasion(record)),
         ended=now if state.is_ended else NO_TIME,
     )
-    written = _unleased(written) if is_over else _leased(written, command.lease, now, view)
+    written = unleased(written) if is_over else leased(written, command.lease, now, view)
     return _written(written, now), Written(_left(written, now), stop)
 
 
@@ -290,14 +297,6 @@ def lease_of(record: SagaRecord, now: float, view: ClockView = NO_VIEW) -> tuple
     if left <= 0.0 or record.lease_until - now <= record.lease + TOLERANCE:
         return KEEP, left
     return _written(replace(record, lease_until=now + left)), left
-
-
-def _leased(record: SagaRecord, lease: float, now: float, view: ClockView) -> SagaRecord:
-    return replace(record, lease_until=now + lease, lease=lease, boot=view.boot, uptime=view.uptime)
-
-
-def _unleased(record: SagaRecord) -> SagaRecord:
-    return replace(record, lease_until=NO_TIME, lease=NO_TIME, boot="", uptime=NO_TIME)
 
 
 def _is_expired(record: SagaRecord, now: float) -> bool:
