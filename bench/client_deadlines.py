@@ -1,17 +1,20 @@
-"""Table 23: by how much transactions and calls of gRPC pass their deadline if nothing answers.
+"""Table 23: by how much transactions, commands and calls of gRPC pass their deadline.
 
 PostgreSQL is behind a proxy that swallows everything once the transaction has begun: its own
-statement_timeout cannot be heard then, and the client has to give up. The server of gRPC accepts
-a call and never answers.
+statement_timeout cannot be heard then, and the client has to give up. The same is done to a Valkey
+server, or its answer comes a few bytes a second. The server of gRPC accepts a call and never
+answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bench.lateness import GOAL, beside_a_bare_wait
@@ -29,7 +32,7 @@ def run(effort: Effort) -> Table:
     rounds = 10 if effort.is_quick else 100
     with ExitStack() as servers:
         late = servers.enter_context(beside_a_bare_wait(DEADLINE))
-        for names, opened in (_DATABASES, _postgres), (_CALLS, _grpc):
+        for names, opened in (_DATABASES, _postgres), (_COMMANDS, _valkey), (_CALLS, _grpc):
             try:
                 server = servers.enter_context(opened())
             except Exception as error:
@@ -43,7 +46,7 @@ def run(effort: Effort) -> Table:
         f"A deadline of {DEADLINE:g} s. The 99th percentile of the time past it, of {rounds} calls;"
         " beside it another process waits for as long, which shows what the machine adds."
     )
-    return Table("client_deadlines", "Deadlines of databases and gRPC", method, rows)
+    return Table("client_deadlines", "Deadlines of databases, Redis and gRPC", method, rows)
 
 
 def _policy() -> RetryPolicy:
@@ -159,6 +162,74 @@ _DATABASES = {
     "psycopg, run_transaction": _psycopg,
     "psycopg, arun_transaction": _psycopg_async,
     "SQLAlchemy, run_transaction": _sqlalchemy,
+}
+
+
+# --- Redis ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _valkey() -> Iterator[FaultProxy]:
+    from tests.servers.valkey import start_valkey
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = start_valkey(Path(folder))
+        try:
+            with FaultProxy("127.0.0.1", server.port) as proxy:
+                yield proxy
+        finally:
+            server.kill()
+
+
+def _slow(proxy: FaultProxy) -> None:
+    proxy.slow(20.0)
+
+
+def _redis(fault: Callable[[FaultProxy], None], proxy: FaultProxy, rounds: int) -> list[float]:
+    import redis
+
+    from mainstay.integrations.redis import Retry
+
+    late = _Late()
+    options: dict[str, Any] = {"socket_timeout": 30.0, "retry": Retry(_policy())}
+    for _ in range(rounds):
+        with redis.Redis("127.0.0.1", proxy.port, **options) as client:
+            client.set("k", "x" * 1000)
+            fault(proxy)
+            with late.call():
+                client.get("k")
+            proxy.heal()
+    return late.times
+
+
+def _redis_async(
+    fault: Callable[[FaultProxy], None], proxy: FaultProxy, rounds: int
+) -> list[float]:
+    import redis.asyncio
+
+    from mainstay.integrations.redis import AsyncRetry
+
+    late = _Late()
+    options: dict[str, Any] = {"socket_timeout": 30.0, "retry": AsyncRetry(_policy())}
+
+    async def main() -> list[float]:
+        for _ in range(rounds):
+            async with redis.asyncio.Redis(host="127.0.0.1", port=proxy.port, **options) as client:
+                await client.set("k", "x" * 1000)
+                fault(proxy)
+                with late.call():
+                    await client.get("k")
+                proxy.heal()
+        return late.times
+
+    return asyncio.run(main())
+
+
+_COMMANDS = {
+    "redis-py, Retry: never answers": partial(_redis, FaultProxy.black_hole),
+    "redis-py, Retry: slow answer": partial(_redis, _slow),
+    "redis-py, AsyncRetry: never answers": partial(_redis_async, FaultProxy.black_hole),
+    "redis-py, AsyncRetry: slow answer": partial(_redis_async, _slow),
 }
 
 

@@ -1,12 +1,13 @@
 """Table 21: by how much a client of HTTP passes its deadline, whatever the server does.
 
 The server never answers, sends its headers a byte at a time, or its body: always within the timeout
-that the client has for one read.
+that the client has for one read. Or its name is looked up for longer than the deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from mainstay import DeadlineExceeded, RetryPolicy, deadline
 ORDER = 21
 DEADLINE, TIMEOUT = 0.2, 30.0
 FAULTS = ("never answers", "slow headers", "slow body")
+SLOW_NAME, LOOKUP = "slow.example", 0.6
 _SERVER = """
 import socket, threading, time
 answer = b"HTTP/1.1 200 OK\\r\\nContent-Length: 100000\\r\\n\\r\\n"
@@ -52,10 +54,12 @@ while True:
 def run(effort: Effort) -> Table:
     """Every client against every fault."""
     rounds = 10 if effort.is_quick else 100
-    with _server() as url, beside_a_bare_wait(DEADLINE) as late:
+    with _server() as url, _slow_lookup(), beside_a_bare_wait(DEADLINE) as late:
+        unknown = url.replace("127.0.0.1", SLOW_NAME)
         for client, opened in _CLIENTS.items():
             for number, fault in enumerate(FAULTS):
                 late.measure(f"{client}: {fault}", partial(opened, f"{url}/{number}", rounds))
+            late.measure(f"{client}: slow lookup", partial(opened, f"{unknown}/0", rounds))
         rows = late.finish()
     method = (
         f"A deadline of {DEADLINE:g} s, a client whose own timeout is {TIMEOUT:g} s. The 99th"
@@ -73,6 +77,24 @@ def _server() -> Iterator[str]:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.kill()
+
+
+@contextmanager
+def _slow_lookup() -> Iterator[None]:
+    """A name that the system looks up slowly, and in vain."""
+    plain: Any = socket.getaddrinfo
+
+    def slow(host: Any, *rest: Any, **more: Any) -> Any:
+        if host in (SLOW_NAME, SLOW_NAME.encode()):
+            time.sleep(LOOKUP)
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return plain(host, *rest, **more)
+
+    socket.getaddrinfo = slow
+    try:
+        yield
+    finally:
+        socket.getaddrinfo = plain
 
 
 def _past(began: float) -> float:

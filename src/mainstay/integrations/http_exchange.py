@@ -101,7 +101,7 @@ def one_attempt(name: str, failures: type[Exception]) -> Callable[[Exchange], An
     return send
 
 
-def _end_around() -> float:
+def end_around() -> float:
     """As `deadline.moment()`, and quicker if nothing is around."""
     if BOUND.get() is UNBOUND and not enclosures():
         return NEVER
@@ -133,7 +133,7 @@ class Exchange:
     def __init__(self, outgoing: Outgoing, request: Any) -> None:
         self.outgoing = outgoing
         self.request = request
-        self.until = None if outgoing.limits else _end_around()
+        self.until = None if outgoing.limits else end_around()
         """The end of every attempt; None if the policy limits each one. Before the call nothing of
         ours is on the stack, so it is a few times quicker to find out."""
 
