@@ -91,7 +91,7 @@ class RetryPolicy(Policy, Verbs):
     'page'
     """
 
-    __slots__ = ("_site",)
+    __slots__ = ("__weakref__", "_site")
     _site: Site
 
     def __init__(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 from mainstay.core.base.validate import Checker
 from mainstay.core.retry.plan import IDEMPOTENCY
 from mainstay.drivers.call.callables import refuse_positional
@@ -82,7 +84,8 @@ def retry(
     >>> fetch("/")
     'page at /'
     """
-    refuse_positional(given, "retry", "on")
+    if given:
+        refuse_positional(given, "retry", "on")
     named = {
         "on": on, "attempts": attempts, "timeout": timeout, "deadline": deadline,
         "backoff": backoff, "jitter": jitter,
@@ -106,23 +109,52 @@ def retry(
 
 
 def _policy_of(policy: Policy | None, changes: dict[str, Any]) -> Policy:
-    rules = [changes.get(name) for name in ("on", "retry_on")]
-    if policy is None and rules == [None, None]:
+    is_named = changes.get("on") is not None or changes.get("retry_on") is not None
+    if policy is None and not is_named:
         raise UsageError(
             "what should be retried is not given",
             hint="give on=, such as on=(ConnectionError, TimeoutError), or policy=",
         )
     if policy is not None and not isinstance(policy, RetryPolicy):
         raise UsageError(f"policy = {policy!r} is no RetryPolicy", hint="policy=RetryPolicy(...)")
-    return (policy or _USUAL).replace(**changes) if changes or policy is None else policy
+    if policy is not None:
+        return policy.replace(**changes) if changes else policy
+    key = _key_of(changes)
+    known = None if key is None else _SHARED.get(key)
+    if known is None:
+        known = RetryPolicy(**changes)
+        if key is not None:
+            _SHARED[key] = known
+    return known
 
 
-_USUAL = RetryPolicy()
-"""What a decorator without a policy starts from."""
+_SHARED: WeakValueDictionary[tuple[object, ...], RetryPolicy] = WeakValueDictionary()
+"""The policies of decorators, by their arguments: a program has few, and many functions.
+
+They are kept for as long as a function has them. A policy is frozen; what it remembers of exception
+classes is the same for every function."""
+_PLAIN = frozenset({int, float, str, bool})
+
+
+def _key_of(changes: dict[str, Any]) -> tuple[object, ...] | None:
+    """What equal policies have in common; None if an argument is no plain value.
+
+    Types are part of it: True is equal to 1, and not allowed in its place.
+    """
+    key: list[object] = []
+    for name, value in changes.items():
+        parts = value if type(value) is tuple else (value,)
+        for part in parts:
+            if type(part) is not type and type(part) not in _PLAIN:
+                return None
+        key += (name, parts, tuple(map(type, parts)), type(value))
+    return tuple(key)
 
 
 def check_idempotency(idempotency: str, policy: Policy) -> None:
     """Refuses what would repeat an unsafe call, when it is declared."""
+    if type(idempotency) is str and idempotency in IDEMPOTENCY and idempotency != "unsafe":
+        return
     check = Checker("retry")
     check.choice("idempotency", idempotency, IDEMPOTENCY)
     if idempotency == "unsafe" and policy.max_attempts > 1:

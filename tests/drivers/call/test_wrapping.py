@@ -337,11 +337,11 @@ def test_functions_of_one_signature_share_their_code():
 
 def test_the_cache_of_signatures_is_bounded():
     """A program that makes functions for ever does not grow for ever."""
-    for n in range(templates._MAX_MAKERS + 50):
+    for n in range(templates._MAX_CODES + 50):
         namespace = {}
         exec(f"def function(a{n}): return a{n}", namespace)
         assert POLICY(namespace["function"])(n) == n
-    assert len(templates._makers) <= templates._MAX_MAKERS
+    assert len(templates._codes) <= templates._MAX_CODES
 
 
 @POLICY

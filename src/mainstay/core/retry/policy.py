@@ -129,8 +129,10 @@ class Policy(Value):
     @property
     def first_limit(self) -> float | None:
         """How long a first attempt may take."""
-        limits = [x for x in (self.attempt_timeout, self.deadline) if x is not None]
-        return min(limits, default=None)
+        timeout, deadline = self.attempt_timeout, self.deadline
+        if timeout is None:
+            return deadline
+        return timeout if deadline is None else min(timeout, deadline)
 
     @property
     def is_demanding(self) -> bool:
@@ -263,6 +265,8 @@ def async_fields(policy: Policy) -> list[str]:
     >>> async_fields(Policy(retry_on=is_busy))
     ['retry_on']
     """
+    if not policy._rules.functions and policy.retry_if_result is None:
+        return []
     names = ("retry_on", "never_retry_on", "classify") if policy._rules.functions else ()
     found = [name for name in names if any(map(is_async, getattr(policy, name) or ()))]
     if policy.retry_if_result is not None and is_async(policy.retry_if_result):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 def listeners_of(subject: str, listener: UserValue) -> tuple[Sink, ...]:
     """The listeners as a tuple; raises if one cannot be called."""
+    if listener is None:
+        return ()
     check = Checker(subject)
     found = check_listeners(check, listener)
     check.close()

@@ -19,7 +19,7 @@ begin with ms_, so that they meet no parameter's.
 from __future__ import annotations
 
 import sys
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 
 import mainstay.runtime.clock as clock
 from mainstay.drivers.call import sync
@@ -29,10 +29,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from mainstay.core.base.types import UserValue
     from mainstay.drivers.call.callables import Function
 
-    _Shape: TypeAlias = "tuple[int, int, int, int] | str"
-    """How many parameters: positional only, positional, keyword only; and the flags of stars."""
+    _Shape: TypeAlias = "tuple[int, int, int] | str"
+    """How many parameters: positional, keyword only; and the flags of stars."""
 
 _FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
@@ -144,14 +145,18 @@ class Signature:
     """The parameters of a function: their shape, and their names in the order of the code object.
 
     The shape is how many there are of each sort. Templates are compiled once for each shape; the
-    names are put into a copy of the code, which takes a twentieth of the time.
+    names, and how many parameters are positional only, are put into a copy of the code, which
+    takes a fiftieth of the time.
     """
 
-    __slots__ = ("names", "shape")
+    __slots__ = ("names", "positional_only", "shape")
 
-    def __init__(self, shape: _Shape, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, shape: _Shape, names: tuple[str, ...] = (), positional_only: int = 0
+    ) -> None:
         self.shape = shape
         self.names = names
+        self.positional_only = positional_only
 
     @property
     def is_own(self) -> bool:
@@ -164,14 +169,13 @@ class Signature:
             packed = "(ms_function(*ms_args, **ms_kwargs) if ms_kwargs else ms_function(*ms_args))"
             texts = {"call": packed, "positional": "ms_args", "keyword": "ms_kwargs"}
             return {"parameters": self.shape, **texts}
-        only, normal, keywords, flags = self.shape
+        normal, keywords, flags = self.shape
         names = [f"ms_{number}" for number in range(normal + keywords + 2)]
         positional, named = names[:normal], names[normal : normal + keywords]
         rest = iter(names[normal + keywords :])
         star = f"*{next(rest)}" if flags & _STAR else ""
         stars = f"**{next(rest)}" if flags & _STARS else ""
-        slash = [*positional[:only], "/"] if only else []
-        parameters = [*slash, *positional[only:], star or ("*" if named else ""), *named, stars]
+        parameters = [*positional, star or ("*" if named else ""), *named, stars]
         packed_up = [*positional, star]
         pairs = [*(f"{name}={name}" for name in named), stars]
         keyword = f"dict({_listed(pairs)})" if named else stars[2:] or "ms_none"
@@ -184,6 +188,7 @@ class Signature:
 
 
 _STAR, _STARS = 0x04, 0x08  # flags of code objects, as inspect names them
+_STARRED = {0: 0, _STAR: 1, _STARS: 1, _STAR | _STARS: 2}
 ANY = Signature("*ms_args, **ms_kwargs")
 CALL = Signature("ms_function, ms_args, ms_kwargs")
 
@@ -194,11 +199,11 @@ def signature_of(function: Function) -> Signature:
         return ANY
     code = function.__code__
     flags = code.co_flags & (_STAR | _STARS)
-    counts = code.co_argcount, code.co_kwonlyargcount
-    names = code.co_varnames[: sum(counts) + bool(flags & _STAR) + bool(flags & _STARS)]
-    if any(name[:3] == "ms_" for name in names):  # it would meet one of ours
-        return ANY
-    return Signature((code.co_posonlyargcount, *counts, flags), names)
+    normal, keywords = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames[: normal + keywords + _STARRED[flags]]
+    if "ms_" in " ".join(names) and any(name[:3] == "ms_" for name in names):
+        return ANY  # it would meet one of ours
+    return Signature((normal, keywords, flags), names, code.co_posonlyargcount)
 
 
 def _listed(parts: list[str]) -> str:
@@ -207,37 +212,41 @@ def _listed(parts: list[str]) -> str:
 
 # --- compiling ------------------------------------------------------------------------------------
 
-_shapes: dict[tuple[tuple[str, ...], _Shape], FunctionType] = {}
-_makers: dict[tuple[tuple[str, ...], _Shape, tuple[str, ...]], FunctionType] = {}
-_MAX_MAKERS = 1000
+_shapes: dict[tuple[tuple[str, ...], _Shape], CodeType] = {}
+_codes: dict[tuple[tuple[str, ...], _Shape, tuple[str, ...], int], CodeType] = {}
+_MAX_CODES = 1000
 
 
-def maker_of(path: tuple[str, ...], signature: Signature) -> FunctionType:
-    """The compiled maker of a template for one signature, from the cache if there is one."""
-    key = (path, signature.shape, signature.names)
-    maker = _makers.get(key)
-    if maker is None:
-        if len(_makers) >= _MAX_MAKERS:
-            _makers.clear()
+def function_of(
+    path: tuple[str, ...], signature: Signature, held: dict[str, UserValue]
+) -> FunctionType:
+    """A wrapper of a template for one signature, which holds on to what the template refers to."""
+    key = (path, signature.shape, signature.names, signature.positional_only)
+    code = _codes.get(key)
+    if code is None:
+        if len(_codes) >= _MAX_CODES:
+            _codes.clear()
             _shapes.clear()
         shape = _shapes.get(key[:2])
         if shape is None:
             shape = _shapes[key[:2]] = _compile(path, signature.texts())
-        maker = _makers[key] = _renamed(shape, signature.names)
-    return maker
+        code = _codes[key] = _renamed(shape, signature)
+    cells = tuple([CellType(held[name]) for name in code.co_freevars])
+    return FunctionType(code, FRAMES, code.co_name, None, cells)
 
 
-def _renamed(maker: FunctionType, names: tuple[str, ...]) -> FunctionType:
-    """The maker whose wrapper has parameters of these names."""
+def _renamed(code: CodeType, signature: Signature) -> CodeType:
+    """The code with parameters of these names."""
+    names = signature.names
     if not names:
-        return maker
+        return code
+    variables = (*names, *code.co_varnames[len(names) :])
+    only = signature.positional_only
+    if code.co_kwonlyargcount == 0:  # no name of a parameter is a constant
+        return code.replace(co_varnames=variables, co_posonlyargcount=only)
     means: dict[object, str] = {f"ms_{number}": name for number, name in enumerate(names)}
-    inner = next(each for each in maker.__code__.co_consts if type(each) is CodeType)
-    consts = tuple([_renamed_const(each, means) for each in inner.co_consts])
-    variables = (*names, *inner.co_varnames[len(names) :])
-    made = inner.replace(co_varnames=variables, co_consts=consts)
-    outer = tuple([made if each is inner else each for each in maker.__code__.co_consts])
-    return FunctionType(maker.__code__.replace(co_consts=outer), FRAMES)
+    consts = tuple([_renamed_const(each, means) for each in code.co_consts])
+    return code.replace(co_varnames=variables, co_posonlyargcount=only, co_consts=consts)
 
 
 def _renamed_const(const: object, means: dict[object, str]) -> object:
@@ -247,14 +256,15 @@ def _renamed_const(const: object, means: dict[object, str]) -> object:
     return means.get(const, const) if type(const) is str else const
 
 
-def _compile(path: tuple[str, ...], texts: dict[str, str]) -> FunctionType:
+def _compile(path: tuple[str, ...], texts: dict[str, str]) -> CodeType:
+    """The code of the wrapper that the maker in a template returns."""
     text = _sources.get(path)
     if text is None:
         _load(path)
         text = _sources[path] = _source(path)
-    made: dict[str, FunctionType] = {}
-    exec(compile(text.format(**texts), "<mainstay>", "exec"), FRAMES, made)  # noqa: S102 -- ours
-    return made[path[0]]
+    whole = compile(text.format(**texts), "<mainstay>", "exec")
+    maker = next(each for each in whole.co_consts if type(each) is CodeType)
+    return next(each for each in maker.co_consts if type(each) is CodeType)
 
 
 _sources: dict[tuple[str, ...], str] = {}

@@ -18,7 +18,7 @@ from mainstay.drivers.call.callables import (
     name_of,
     refuse_async_predicates,
 )
-from mainstay.drivers.call.templates import CALL, Signature, maker_of, signature_of
+from mainstay.drivers.call.templates import CALL, Signature, function_of, signature_of
 from mainstay.errors import PolicyError, Problem, WrapError
 
 TYPE_CHECKING = False
@@ -188,15 +188,23 @@ def _make(
 ) -> UserValue:
     if not awaits:
         refuse_async_predicates(site.policy, SYNC_HINT)
-    gate, maker = site.gate, maker_of(path_of(site, awaits, reports), signature)
-    count = gate.tally.count if gate and gate.counts_calls else None
-    slow = gate.slow_after if gate else None
-    return maker(function, site, gate, count, slow, site.policy.first_limit)
+    gate = site.gate
+    held = {
+        "ms_function": function,
+        "ms_site": site,
+        "ms_gate": gate,
+        "ms_count": gate.tally.count if gate and gate.counts_calls else None,
+        "ms_slow": gate.slow_after if gate else None,
+        "ms_limit": site.policy.first_limit,
+    }
+    return function_of(path_of(site, awaits, reports), signature, held)
 
 
 def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
     """Which template serves, and which lines of it: only what is configured is paid for."""
     policy, gate = site.policy, site.gate
+    if site.is_plain and not (site.is_clocked or site.reports_successes or reports):
+        return _ASYNC_FIRST if awaits else _FIRST  # as most are
     limited = policy.first_limit is not None
     by_thread = policy.timeout_by == "thread" and limited and not awaits
     colour = "async_" if awaits else ""
@@ -216,6 +224,9 @@ def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
         "emitted": emitted,
     }
     return (f"{colour}first", *(name for name, wanted in asked.items() if wanted))
+
+
+_FIRST, _ASYNC_FIRST = ("first",), ("async_first",)
 
 
 def _emits_at_once(site: Site) -> bool:
