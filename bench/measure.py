@@ -213,12 +213,16 @@ def own_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def child(module: str, *arguments: str) -> Any:
-    """What `python -m module arguments` answers in a fresh interpreter; see `answer`."""
+def child(module: str, *arguments: str, timeout: float | None = None) -> Any:
+    """What `python -m module arguments` answers in a fresh interpreter; see `answer`.
+
+    After `timeout` seconds it is killed, and subprocess.TimeoutExpired is raised.
+    """
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1]
-    )
+        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
+        timeout=timeout,
+    )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
     told = json.loads(done.stdout)

@@ -86,7 +86,7 @@ def _keys(first: int) -> Iterator[str]:
     return (f"order-{number:08d}" for number in itertools.count(first))
 
 
-def _charges(store: Any) -> tuple[Callable[[str, int], int], Any, Any]:
+def charges(store: Any) -> tuple[Callable[[str, int], int], Any, Any]:
     """The keyed function, and a call of it with a new key; sync and async."""
     engine, keys = Engine(store, sinks=[], audit=False), _keys(0)
     charge = charging(engine)
@@ -98,7 +98,7 @@ def _charges(store: Any) -> tuple[Callable[[str, int], int], Any, Any]:
     return charge, lambda: charge(next(keys), 500), lambda: acharge(next(keys), 500)
 
 
-def _rehearsed(raw: Callable[[], object], store: Any) -> Callable[[], object]:
+def rehearsed(raw: Callable[[], object], store: Any) -> Callable[[], object]:
     """The raw side, after it was seen to do the same: a record of a call that has ended."""
     raw()
     value, _ = store.read(SPACE, address(next(_keys(RAW_KEYS))))
@@ -107,7 +107,7 @@ def _rehearsed(raw: Callable[[], object], store: Any) -> Callable[[], object]:
     return raw
 
 
-class _Raw:
+class Raw:
     """What was said, said again for a new key each time: by a client for threads, or for a loop."""
 
     def __init__(self, trips: Callable[[str], Generator[Said, Any, None]]) -> None:
@@ -157,13 +157,13 @@ def _redis(place: Path, effort: Effort) -> list[Row]:
     server = start_valkey(place / "valkey")
     store = RedisStore(server.url)
     try:
-        charge, mine, amine = _charges(store)
+        charge, mine, amine = charges(store)
         mine()
-        with _noted(redis.Connection, "send_command") as said:
+        with noted(redis.Connection, "send_command") as said:
             charge(MARK, 500)
-        again = _Raw(_redis_again(said))
+        again = Raw(_redis_again(said))
         client = redis.Redis.from_url(server.url, protocol=2)
-        raw = _rehearsed(again.by(client.execute_command), store)
+        raw = rehearsed(again.by(client.execute_command), store)
         araw = again.by_async(lambda: _redis_client(server.url))
         return [
             *_compared("Redis", effort, raw, mine, len(said)),
@@ -224,13 +224,13 @@ def _on_postgres(name: str, effort: Effort, url: str) -> list[Row]:
 
     store = PostgresStore(url)
     try:
-        charge, mine, amine = _charges(store)
+        charge, mine, amine = charges(store)
         mine()
-        with _noted(psycopg.Cursor, "execute") as said:
+        with noted(psycopg.Cursor, "execute") as said:
             charge(MARK, 500)
-        again = _Raw(_postgres_again(said))
+        again = Raw(postgres_again(said))
         with psycopg.connect(url, autocommit=True) as connection:
-            raw = _rehearsed(
+            raw = rehearsed(
                 again.by(lambda *args, **kwargs: connection.execute(*args, **kwargs).fetchone()),
                 store,
             )
@@ -253,7 +253,7 @@ async def _postgres_client(url: str) -> Callable[..., Any]:
     return say
 
 
-def _postgres_again(said: list[Said]) -> Callable[[str], Generator[Said, Any, None]]:
+def postgres_again(said: list[Said]) -> Callable[[str], Generator[Said, Any, None]]:
     """The same statements for a new key; what the last reading saw is the condition of a write."""
 
     def trips(key: str) -> Generator[Said, Any, None]:
@@ -271,7 +271,7 @@ def _postgres_again(said: list[Said]) -> Callable[[str], Generator[Said, Any, No
 
 
 @contextlib.contextmanager
-def _noted(cls: type, name: str) -> Iterator[list[Said]]:
+def noted(cls: type, name: str) -> Iterator[list[Said]]:
     """Writes down the arguments of a method's calls in this thread: others purge and follow."""
     said: list[Said] = []
     method, here = getattr(cls, name), threading.get_ident()

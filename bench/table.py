@@ -28,7 +28,7 @@ class Table:
         lines += [row.cells() for row in self.rows]
         widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
         body = ["  " + _aligned(line, widths) for line in lines]
-        return "\n".join([f"{self.title}  [{self.name}]", *_wrapped(self.method), *body])
+        return "\n".join([f"{self.title}  [{self.name}]", *wrapped(self.method), *body])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,8 @@ def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _wrapped(text: str, width: int = 100) -> list[str]:
+def wrapped(text: str, width: int = 100) -> list[str]:
+    """A text as indented lines."""
     lines, line = [], ""
     for word in text.split():
         if line and len(line) + len(word) >= width:

@@ -1,0 +1,92 @@
+"""`python -m bench.scale [--only NAME] [--json | --markdown] [--quick | --full]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+import sys
+import time
+import traceback
+from types import ModuleType
+
+import bench.scale
+from bench.measure import reason
+from bench.scale.curve import Curve
+from bench.scale.sweep import FULL, QUICK, Effort
+
+CURVES = ("names", "parked", "audit", "claims", "relays")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure the curves asked for, print each as soon as it is there."""
+    options = _options(arguments)
+    effort = QUICK if options.quick else FULL if options.full else Effort()
+    effort = effort if options.seconds is None else _within(effort, options.seconds)
+    curves = []
+    for name in options.only or CURVES:
+        start = time.perf_counter()
+        curve = measured(importlib.import_module(f"bench.scale.{name}"), name, effort)
+        curves.append(curve)
+        if not options.json:
+            shown = curve.markdown() if options.markdown else curve.text()
+            took = time.perf_counter() - start
+            print(f"{shown}\n", flush=True)
+            if not options.markdown:
+                print(f"  measured in {took:.0f} s\n", flush=True)
+    if options.json:
+        document = {"python": platform.python_version(), "curves": [each.data() for each in curves]}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+    elif not options.markdown:
+        print(summary(curves))
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=bench.scale.__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=CURVES, metavar="NAME",
+        help=f"one of {', '.join(CURVES)}; may be given more than once",
+    )  # fmt: skip
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document")
+    form.add_argument("--markdown", action="store_true", help="ratios and exponents, for the docs")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small sizes, under two minutes")
+    size.add_argument("--full", action="store_true", help="10⁷ audit records too; half an hour")
+    parser.add_argument("--seconds", type=float, help="for each curve, at most")
+    return parser.parse_args(arguments)
+
+
+def _within(effort: Effort, seconds: float) -> Effort:
+    return Effort(seconds, effort.repeats, effort.is_quick, effort.is_full)
+
+
+def measured(module: ModuleType, name: str, effort: Effort) -> Curve:
+    """The curve, or one that gives the reason why there is none: the others are not lost."""
+    try:
+        curve: Curve = module.run(effort)
+    except Exception as error:
+        traceback.print_exc()
+        return Curve(name, name, "n", "Not measured.", [], left_out=reason(error))
+    return curve
+
+
+def summary(curves: list[Curve]) -> str:
+    """How many exponents are within their limits, and which are not."""
+    judged = [(c, each, c.is_met(each)) for c in curves for each in c.series]
+    judged = [entry for entry in judged if entry[2] is not None]
+    met = sum(is_met is True for _, _, is_met in judged)
+    lines = [f"{met} of {len(judged)} exponents are within their limits."]
+    for curve, series, is_met in judged:
+        found = curve.fit(series)
+        if not is_met and found is not None:
+            why = f", explained: {series.reason}" if series.reason else ""
+            lines.append(f"  above: {curve.name}: {series.name}: {found.text()}{why}")
+    lines += [f"  {curve.name}: {curve.left_out}" for curve in curves if curve.left_out]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
