@@ -263,7 +263,9 @@ class PayloadMismatch(UsageError):
 
 
 class LedgerError(UsageError, ValueError):
-    """A ledger or governance file is damaged, altered, or of a later version; it was not changed.
+    """A ledger is damaged, altered, of a later version, or cannot be read; it was not changed.
+
+    `line` is 0 if the file as a whole cannot be read.
 
     >>> LedgerError("versioning_ledger.json", 7, "entry 3 was altered").line
     7
@@ -275,8 +277,9 @@ class LedgerError(UsageError, ValueError):
         self.path = path
         self.line = line
         self.reason = reason
+        where = f", line {line}" if line else ""
         super().__init__(
-            f"{path or 'the ledger'}, line {line}: {reason}",
+            f"{path or 'the ledger'}{where}: {reason}",
             hint="nothing was overwritten: restore the file or move it; the store has the runs, and"
             " a missing file is written anew from it",
         )

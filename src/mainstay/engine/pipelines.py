@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.attributes import add_note
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.pipeline.rules import COOLDOWN, MAX_FAILURES, PROBES, is_retryable
 from mainstay.drivers.guards.breaker import CircuitBreaker
@@ -164,7 +165,10 @@ def _transaction(connection: Any) -> Iterator[None]:
         connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-    except BaseException:
-        connection.rollback()
+    except BaseException as error:
+        try:
+            connection.rollback()
+        except Exception as failed:  # a connection that is lost: what was raised before counts
+            add_note(error, f"it was not rolled back: {type(failed).__name__}")
         raise
     connection.commit()

@@ -55,8 +55,9 @@ def test_restricted_data_is_given_once():
     assert "was given it before (r-1)" in reduce(value, use("etl/load", "r-2"))[1]
     assert reduce(value, use("etl/check", "r-2"))[1] == ""
     assert reduce(value, Admit("etl/load", "r-2")) == (KEEP, "")
-    freed = after(use("etl/load", "r-1"), use("other/x", "r-1"), Free("etl/r-1"))
-    assert decode(freed).used == {"other/x": "r-1"}
+    used = use("etl/load", "r-1"), use("other/x", "r-1")
+    assert decode(after(*used, Free("etl/r-1"))).used == {"etl/load": "r-1", "other/x": "r-1"}
+    assert decode(after(*used, Free("etl/r-1", is_council=True))).used == {"other/x": "r-1"}
 
 
 def test_a_damaged_record():

@@ -83,13 +83,22 @@ def test_a_timeout_is_judged_by_its_cause():
     waited.__cause__ = GovernanceBlocked("waiting for consent")
     assert (is_fail_fast(slow), is_fail_fast(waited)) == (False, True)
     assert is_retryable(TimeoutError())
-    other = OSError("x")
-    other.__cause__ = GovernanceBlocked("no timeout")
-    assert not is_fail_fast(other)
+    beside = TimeoutError()
+    beside.__context__ = GovernanceBlocked("while it was handled")
+    assert is_fail_fast(beside)
     circle = TimeoutError()
     circle.__cause__ = TimeoutError()
     circle.__cause__.__cause__ = circle
     assert not is_fail_fast(circle)
+
+
+def test_what_is_raised_from_a_violation_is_one():
+    """Under a class of one's own too; what was raised while one was handled is not."""
+    wrapped, later = OSError("x"), OSError("y")
+    wrapped.__cause__ = ValueError("row 7")
+    wrapped.__cause__.__cause__ = SchemaValidationError("no id")
+    later.__context__ = SchemaValidationError("no id")
+    assert (is_fail_fast(wrapped), is_fail_fast(later)) == (True, False)
 
 
 def test_a_group_fails_fast_if_a_member_does():

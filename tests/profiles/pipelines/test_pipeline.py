@@ -36,92 +36,14 @@ from mainstay.profiles.pipelines import (
     StageContext,
     read_ledger,
     read_telemetry,
-    verify_together,
 )
-from mainstay.testing import virtual_time
-
-
-class Down(Exception):
-    """The other side answers with a status."""
-
-    def __init__(self, status=503, **headers):
-        super().__init__(f"HTTP {status}")
-        self.status_code = status
-        self.headers = headers
-
-
-class Flaky:
-    """A function that fails as scripted, and counts its calls."""
-
-    def __init__(self, *outcomes):
-        self.outcomes = list(outcomes)
-        self.calls = 0
-
-    def __call__(self, ctx):
-        self.calls += 1
-        outcome = self.outcomes.pop(0) if self.outcomes else "done"
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-
-class Place:
-    """A folder with a store, ledgers and telemetry; engines are opened and closed as processes."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.url = f"sqlite:///{folder}/runs.db"
-        self.telemetry = folder / "telemetry.json"
-        self.events = []
-
-    def engine(self, **options):
-        return Engine(self.url, **({"sinks": [self.events.append], "share": None} | options))
-
-    def pipeline(self, engine, *stages, name="etl", **options):
-        places = {"ledgers": self.folder / "ledgers", "telemetry": self.telemetry}
-        return Pipeline(name, stages, engine=engine, **(places | options))
-
-    def ledger(self, name):
-        return read_ledger(self.folder / "ledgers" / f"{name}.json")
-
-    def kinds(self):
-        self.assert_whole()
-        log = [entry.kind for entry in self.ledger("pipeline_retry_log").entries]
-        return log, [entry.kind for entry in self.ledger("versioning_ledger").entries]
-
-    def assert_whole(self):
-        both = self.ledger("pipeline_retry_log"), self.ledger("versioning_ledger")
-        assert verify_together(*both) == []
-
-
-@pytest.fixture
-def place(tmp_path):
-    with virtual_time() as clock:
-        found = Place(tmp_path)
-        found.clock = clock
-        yield found
-
-
-def stage(name, function, **options):
-    return Stage(name, function, **({"idempotency": "idempotent"} | options))
-
-
-SECRET = "correct horse battery"
-
-
-def operator(engine, name="ann"):
-    """Adds an operator; what acts in their name."""
-    if name not in [each.name for each in engine.operators]:
-        first = next(iter(engine.operators), None)
-        leave = {} if first is None else {"by": first.name, "proof": SECRET}
-        engine.operators.add(name, secret=SECRET, **leave)
-    return {"by": name, "proof": SECRET}
-
-
-def decide(engine, action, name="ann", kind="quarantine", **options):
-    (item,) = [each for each in engine.inbox if each.kind == kind]
-    return engine.inbox.act(item.id, action, **operator(engine, name), **options)
-
+from tests.profiles.pipelines.places import (
+    Down,
+    Flaky,
+    decide,
+    operator,
+    stage,
+)
 
 # --- the gate of idempotency ----------------------------------------------------------------------
 
@@ -823,7 +745,10 @@ def test_a_ledger_that_the_store_does_not_know(place):
     path.write_bytes(encode(ledger_of(RETRY_LOG, [forged])))
     before = path.read_bytes()
     with place.engine() as engine:
-        place.pipeline(engine, stage("check", Flaky()), name="b").run()
+        other = Flaky()
+        with pytest.raises(LedgerError, match="are not those of the store"):
+            place.pipeline(engine, stage("check", other), name="b").run()
+        assert other.calls == 0
         (item,) = engine.inbox
         with pytest.raises(LedgerError, match="are not those of the store"):
             engine.inbox.act(item.id, "release", why="x", **operator(engine))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mainstay.profiles.pipelines import Pipeline, RunView
 
-_STATES = ("running", "halted", "succeeded", "abandoned")
+_STATES = ("running", "halted", "succeeded", "abandoned", "damaged")
 _MOST = 1000
 _HINT = "--app module:attribute, of a Pipeline, a list of them, or a function that returns one"
 _EVERY = 0.5
@@ -206,8 +206,8 @@ def _row(found: RunView) -> tuple[str, ...]:
     return (
         shielded(f"{found.pipeline_id}/{found.run_id}"),
         found.state,
-        f"{done} of {len(found.stages)}",
-        _when(found.began),
+        f"{done} of {len(found.stages)}" if found.stages else "",
+        _when(found.began) if found.began else "",
         str(found.resumes),
         shielded(found.halted_at),
         shielded(found.why),

@@ -1,4 +1,8 @@
-"""The governance file of pipelines: data sets and the council, with the line of what is wrong."""
+"""The governance file of pipelines: data sets and the council, with file and line of what is wrong.
+
+What is cut off must not allow more than the whole: a file without rules and a key without a value
+are refused, other than in the configuration.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,34 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.config.files.yaml import read_yaml
+from mainstay.config.check import BAD, check
+from mainstay.config.files.load_file import read_file
 from mainstay.config.report import Report
-from mainstay.core.pipeline.governance import GovernanceRules
-from mainstay.errors import LedgerError
+from mainstay.config.shapes import Field, Listing, NameMap, Section, Text, Whole
+from mainstay.core.pipeline.governance import MOST_MASKING, STATUSES, GovernanceRules
 
 if TYPE_CHECKING:
     import os
-    from typing import Any
 
+    from mainstay.config.report import Path as Keys
     from mainstay.config.tree import Node
+
+_VERSION = 1
+_NAMES = Listing(Text())
+_DATASET = Section(
+    Field("status", Text(choices=STATUSES), "who may be given it"),
+    Field("care_labels", _NAMES, "what a stage must be cleared for"),
+    Field("masking", Whole(0, MOST_MASKING), "the weakest masking"),
+)
+_RULES = Section(
+    Field("version", Whole(_VERSION, _VERSION), "of the file"),
+    Field("council", _NAMES, "who decides about conflicts"),
+    Field("datasets", NameMap(_DATASET), "by their ids"),
+)
 
 
 def read_governance(path: str | os.PathLike[str]) -> GovernanceRules:
-    """The rules in a YAML or JSON file; LedgerError with the line if it is damaged.
+    """The rules in a YAML or JSON file; ConfigError with the line of every problem.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "governance.yml")
@@ -29,37 +47,35 @@ def read_governance(path: str | os.PathLike[str]) -> GovernanceRules:
     'blocked'
     """
     name, report = str(path), Report({})
-    tree = read_yaml(Path(path).read_text(encoding="utf-8"), name, report)
-    for problem in report.problems:
-        raise LedgerError(name, problem.line or 1, str(problem.allowed or problem))
-    assert tree is not None
-    plain = _plain(tree)
-    found = plain.get("version", 1) if isinstance(plain, dict) else None
-    if found != 1:
-        reason = f"it has version {found!r}, and this mainstay reads version 1"
-        raise LedgerError(name, _line(tree, ["version"]), reason)
-    try:
-        return msgspec.convert(plain, GovernanceRules)
-    except msgspec.ValidationError as error:
-        words, _, at = str(error).partition(" - at `$")
-        steps = at.rstrip("`").replace("[...]", "").replace("[", ".").split(".")[1:]
-        raise LedgerError(name, _line(tree, steps), words) from error
+    tree = read_file(Path(path), name, report).tree
+    found = {} if tree is None or not report.is_sound else _checked(tree, name, report)
+    report.sort(name)
+    report.close()
+    return msgspec.convert(found, GovernanceRules)
 
 
-def _plain(node: Node) -> Any:
+def _checked(tree: Node, name: str, report: Report) -> object:
+    if not tree.value:
+        report.file(name, tree.line, "holds no rules; write `version: 1` if there are none")
+        return {}
+    version = tree.value.get("version") if isinstance(tree.value, dict) else None
+    if version is not None and type(version.value) is int and version.value > _VERSION:
+        text = f"has version {version.value}, and this mainstay reads version {_VERSION}"
+        report.file(name, version.line, text)
+        return {}
+    _refuse_empty(tree, (), report)
+    found = {} if report.problems else check(_RULES, tree, (), report)
+    return {} if found is BAD else found
+
+
+def _refuse_empty(node: Node, keys: Keys, report: Report) -> None:
+    """Reports keys without a value: what stood there may be lost."""
     value = node.value
-    if isinstance(value, dict):
-        return {name: _plain(child) for name, child in value.items()}
-    if isinstance(value, list):
-        return [_plain(child) for child in value]
-    return value
-
-
-def _line(node: Node, steps: list[str]) -> int:
-    """The line of a value, as near as its path can be followed."""
-    for step in steps:
-        value = node.value
-        if not isinstance(value, dict) or step not in value:
-            break
-        node = value[step]
-    return node.line or 1
+    if value is None:
+        report.problem(node, keys, "has no value")
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            _refuse_empty(child, (*keys, key), report)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            _refuse_empty(child, (*keys, index), report)

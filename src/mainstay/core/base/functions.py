@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Flags of code objects, as inspect names them; inspect itself takes long to import.
 _COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
+_GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
 
 
 def is_async(function: UserValue) -> bool:
@@ -40,6 +41,28 @@ def is_awaitable(value: UserValue) -> bool:
     False
     """
     return hasattr(type(value), "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
+
+
+def is_generator(function: UserValue) -> bool:
+    """Whether calling it runs nothing of it: it gives a generator.
+
+    >>> def rows(): yield 1
+    >>> is_generator(rows), is_generator(len)
+    (True, False)
+    """
+    flags = flags_of(function)
+    return bool(flags & (_GENERATOR | _ASYNC_GENERATOR)) and not flags & _ITERABLE_COROUTINE
+
+
+def is_read_once(value: UserValue) -> bool:
+    """Whether a value is gone once it was read: an iterator, such as a generator or an open file.
+
+    >>> is_read_once(iter([1])), is_read_once([1])
+    (True, False)
+    """
+    kind = type(value)
+    is_plain = hasattr(kind, "__iter__") and hasattr(kind, "__next__")
+    return is_plain or (hasattr(kind, "__aiter__") and hasattr(kind, "__anext__"))
 
 
 def discard(awaitable: UserValue) -> None:

@@ -70,6 +70,8 @@ class Append(Struct, frozen=True, gc=False):
     quarantine: Quarantine | None = None
     retries: tuple[LedgerEntry, ...] = ()
     versions: tuple[LedgerEntry, ...] = ()
+    council: tuple[str, ...] | None = None
+    """Of a halt: who decides about conflicts now; None if it stays as it was."""
 
 
 @final

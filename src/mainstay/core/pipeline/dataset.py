@@ -2,6 +2,7 @@
 
 It outlives runs and processes, so that a re-run finds it. Masking only grows. A restricted data set
 is given to a stage once: a second call, in this run or a later one, is a matter for the council.
+A stage that has masked it masks it in every later run as well.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class DatasetRecord(Struct, frozen=True, omit_defaults=True):
     masking: int = 0
     used: dict[str, str] = {}
     """Stages that were given it while it was restricted (`etl/load`), and the call of each."""
+    masked_by: tuple[str, ...] = ()
+    """Stages that have masked it."""
 
 
 @final
@@ -41,11 +44,12 @@ class Hold(Struct, frozen=True, gc=False):
 
 @final
 class Free(Struct, frozen=True, gc=False):
-    """A person has released it: the run does not hold it any more, and its stages may use it."""
+    """A person has released it: the run does not hold it any more."""
 
     address: str
     is_council: bool = False
-    """Whether the council has: then no run holds it any more."""
+    """Whether the council has: then no run holds it any more, and the stages of the pipeline may be
+    given it once more if it is restricted."""
 
 
 @final
@@ -75,7 +79,11 @@ def reduce(value: bytes | None, command: Command, _now: float = 0.0) -> tuple[Ch
         kept = () if command.is_council else record.held.items()
         held = {at: why for at, why in kept if at != command.address}
         pipeline = command.address.partition("/")[0]
-        used = {at: it for at, it in record.used.items() if at.partition("/")[0] != pipeline}
+        used = {
+            at: call
+            for at, call in record.used.items()
+            if not command.is_council or at.partition("/")[0] != pipeline
+        }
         return _written(record, held=held, used=used), ""
     return _admit(record, command)
 
@@ -87,12 +95,17 @@ def _admit(record: DatasetRecord, command: Admit) -> tuple[Change, str]:
     before = record.used.get(command.stage)
     if command.is_restricted and before not in (None, command.call):
         return KEEP, f"it is restricted, and stage {command.stage} was given it before ({before})"
+    masks, masked_by = command.masking is not None, record.masked_by
     level = record.masking if command.masking is None else command.masking
     if level < record.masking:
         text = f"it is masked at level {record.masking}, and level {level} would weaken that"
         return KEEP, text
+    if not masks and command.stage in masked_by:
+        return KEEP, f"it is masked by stage {command.stage}, which does not mask it any more"
+    if masks and command.stage not in masked_by:
+        masked_by = (*masked_by, command.stage)
     used = {**record.used, command.stage: command.call} if command.is_restricted else record.used
-    return _written(record, masking=level, used=used), ""
+    return _written(record, masking=level, used=used, masked_by=masked_by), ""
 
 
 def _written(record: DatasetRecord, **fields: object) -> Change:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from string import Formatter
 
-from mainstay.core.base.functions import is_async
+from mainstay.core.base.functions import is_async, is_generator
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
+from mainstay.core.pipeline.governance import MOST_MASKING
 from mainstay.core.pipeline.rules import check_idempotency, check_policy
 from mainstay.core.pipeline.shape import ordered, shape_of
 
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
     Key: TypeAlias = "str | Callable[[Any], object]"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_STAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:-]{0,99}")
 NAMING = "1 to 100 letters, digits, or one of _ . : -, the first a letter, a digit or _"
+_STAGE_NAMING = (
+    "1 to 100 letters, digits, or one of _ : -, the first a letter, a digit or _; no dot, which"
+    " separates it from its pipeline"
+)
+KEY_FIELDS = ("run_id", "pipeline_id", "stage")
+"""What is filled in in the text of a key."""
+_LONGEST = 1000
 KINDS = ("source", "transform", "sink")
 _MOST_STAGES = 1000
 
@@ -63,13 +73,11 @@ class StageDefinition(Value):
         connect: Callable[[], Any] | None,
     ) -> None:
         check = Checker(f"stage {name!r}")
-        _check_name(check, "name", name)
-        if not callable(function):
-            check.note("function", function, "a function")
+        _check_function(check, name, function)
         if kind is not None:
             check.choice("kind", kind, KINDS)
         if masking is not None:
-            check.count("masking", masking, 1_000_000, 0)
+            check.count("masking", masking, MOST_MASKING, 0)
         befores = names_of(check, "after", after)
         labels = names_of(check, "care_labels", care_labels)
         data = datasets if callable(datasets) else names_of(check, "datasets", datasets)
@@ -80,6 +88,7 @@ class StageDefinition(Value):
             check.note(
                 "connect", connect, 'a function that opens a connection, for an "outbox" stage'
             )
+        _check_key(check, idempotency_key)
         check.close()
         has_key = idempotency_key is not None
         check_idempotency(name, idempotency, policy.max_attempts, has_key=has_key)
@@ -140,6 +149,29 @@ class PipelineDefinition(Value):
         return tuple(each.name for each in self.stages if each.idempotency == "unsafe")
 
 
+def _check_function(check: Checker, name: object, function: object) -> None:
+    if not isinstance(name, str) or not _STAGE.fullmatch(name):
+        check.note("name", name, _STAGE_NAMING)
+    if not callable(function):
+        check.note("function", function, "a function")
+    elif is_generator(function):
+        check.note("function", function, "no generator, of which a call runs nothing")
+
+
+def _check_key(check: Checker, key: object) -> None:
+    """The text of a key has only fields that are filled in."""
+    if key is None or callable(key):
+        return
+    text = key if isinstance(key, str) else "{"
+    allowed = "a text with no field but " + ", ".join(f"{{{name}}}" for name in KEY_FIELDS)
+    try:
+        fields = [part[1] for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError:
+        fields = [""]
+    if any(field not in KEY_FIELDS for field in fields):
+        check.note("idempotency_key", key, allowed)
+
+
 def _check_kind(check: Checker, kind: str | None, after: tuple[str, ...]) -> None:
     if kind == "source" and after:
         check.note("after", after, "empty for a source")
@@ -159,7 +191,18 @@ def names_of(check: Checker, field: str, names: object) -> tuple[str, ...]:
         found = [getattr(each, "name", each) for each in several]  # type: ignore[attr-defined]
     except TypeError:
         found = [None]
-    if not all(isinstance(each, str) and each for each in found):
-        check.note(field, names, "names")
+    if not all(map(is_name, found)):
+        check.note(field, names, f"names: texts of 1 to {_LONGEST} characters that UTF-8 has")
         return ()
     return tuple(found)
+
+
+def is_name(value: object) -> bool:
+    r"""Whether it is a text that every store and file can hold.
+
+    >>> is_name("d-7"), is_name(""), is_name("a\0b"), is_name("\udc80")
+    (True, False, False, False)
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST or "\0" in value:
+        return False
+    return not any("\ud800" <= each <= "\udfff" for each in value)

@@ -121,13 +121,13 @@ def _halted(record: RunRecord, outcome: StageOutcome) -> Event:
         exception_type=type(outcome.error).__name__,
         exception_message=outcome.text,
         total_attempts=outcome.attempts,
-        datasets=list(outcome.datasets),
+        datasets=list(outcome.names),
         care_labels=list(outcome.care_labels),
     )
 
 
 def _escalated(record: RunRecord, outcome: StageOutcome) -> Event:
-    names, text = list(outcome.datasets), outcome.text
+    names, text = list(outcome.names), outcome.text
     return _event(GovernanceEscalated, record, stage=outcome.stage, datasets=names, text=text)
 
 

@@ -13,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-OPEN, RESTRICTED, BLOCKED = "open", "restricted", "blocked"
+STATUSES = OPEN, RESTRICTED, BLOCKED = "open", "restricted", "blocked"
+MOST_MASKING = 1_000_000
 
 
 class DatasetRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -59,8 +59,14 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
     retry_policy: str = ""
     max_attempts: int = 0
     datasets: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """The data sets as a person may read them."""
     care_labels: tuple[str, ...] = ()
+    council: tuple[str, ...] = ()
+    """The operators to whom conflicts go."""
     masking: int | None = None
+    is_given: bool = False
+    """Whether the stage was given a restricted data set: it is not given it again."""
     is_retry: bool = False
     """Whether the stage was tried before, in this run."""
     is_rerun: bool = False
@@ -77,7 +83,12 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_conflict(self) -> bool:
-        """Whether governance is in conflict with a retry or a re-run: a matter for the council."""
+        """Whether governance is in conflict with a retry or a re-run: a matter for the council.
+
+        What has failed with a restricted data set can only go on if it is given it again.
+        """
+        if self.is_given and self.cause == FAIL_FAST:
+            return True
         is_governance = isinstance(self.error, GovernanceViolation)
         return is_governance and (self.is_retry or self.is_rerun)
 
@@ -101,6 +112,7 @@ def appended(
         quarantine=_quarantine(outcome) if is_held else None,
         retries=_retries(record, outcome),
         versions=_versions(record, outcome, is_over=not halted and not following),
+        council=outcome.council if halted else None,
     )
 
 
@@ -128,6 +140,7 @@ def _quarantine(outcome: StageOutcome) -> Quarantine:
         outcome.care_labels,
         outcome.is_conflict,
         outcome.is_rerun,
+        names=() if outcome.names == outcome.datasets else outcome.names,
     )
 
 
@@ -165,7 +178,7 @@ def _entry(record: RunRecord, outcome: StageOutcome, kind: str) -> LedgerEntry:
         attempts=outcome.attempts,
         max_attempts=outcome.max_attempts,
         error_classes=outcome.error_classes,
-        dataset_ids=outcome.datasets,
+        dataset_ids=outcome.names,
         care_labels=outcome.care_labels,
         retryable=outcome.retryable,
         circuit_open=outcome.circuit_open,

@@ -33,7 +33,7 @@ from mainstay.core.pipeline.commands import (
     Written,
 )
 from mainstay.core.pipeline.ledger import RETRY_LOG, VERSIONING, LedgerEntry, head_of, sealed
-from mainstay.core.pipeline.shape import changed
+from mainstay.core.pipeline.shape import changed, parents_of
 from mainstay.core.pipeline.state import (
     ABANDONED,
     HALTED,
@@ -98,7 +98,7 @@ def _held(
 def _begin(
     record: RunRecord | None, command: Begin, now: float, view: ClockView
 ) -> tuple[Change, Answer]:
-    if record is None or _is_expired(record, now):
+    if record is None or is_expired(record, now):
         new = RunRecord(
             pipeline=command.pipeline,
             run=command.run,
@@ -162,11 +162,15 @@ def _take(record: RunRecord, command: Take, now: float, view: ClockView) -> tupl
 
 
 def _doubtful(record: RunRecord, command: Take) -> str:
-    """The stage that was begun by a process that is gone, and must not be begun twice."""
+    """The stage that was begun by a process that is gone, and must not be begun twice.
+
+    Of one that the pipeline does not have any more nothing is known: it may have a new name.
+    """
     if record.state is not RUNNING:
         return ""
+    known = parents_of(command.shape)
     begun = [name for name, each in record.stages.items() if each.status == "started"]
-    return next((name for name in begun if name in command.unsafe), "")
+    return next((name for name in begun if name in command.unsafe or name not in known), "")
 
 
 def _in_doubt(record: RunRecord, stage: str, now: float) -> RunRecord:
@@ -182,7 +186,7 @@ def _why_not(record: RunRecord, command: Take) -> str:
     """Why a run is not resumed; empty if it may be."""
     halt = record.halt
     if record.is_held and record.quarantine is not None:
-        names = ", ".join(record.quarantine.datasets) or "the run"
+        names = ", ".join(record.quarantine.shown) or "the run"
         return f"{names} is in quarantine until a person has reviewed it"
     if halt is not None and halt.cause == UNKNOWN:
         return f"{halt.text}: a person must decide"
@@ -224,6 +228,7 @@ def _append(
         stalled=0 if is_done else record.stalled,
         halt=command.halt and replace(command.halt, at=now, occasion=_occasion(record)),
         quarantine=command.quarantine or record.quarantine,
+        council=record.council if command.council is None else command.council,
         ended=now if state.is_ended else NO_TIME,
     )
     written = _entered(written, command.retries, command.versions, now)
@@ -250,7 +255,7 @@ def _review(record: RunRecord, command: Review, now: float) -> tuple[Change, Ans
         record,
         "reviewed",
         stage=halt.stage,
-        dataset_ids=quarantine.datasets if quarantine else (),
+        dataset_ids=quarantine.shown if quarantine else (),
         care_labels=quarantine.care_labels if quarantine else (),
         reason=f"{command.action}: {command.why}" if command.why else command.action,
         by=command.by,
@@ -314,7 +319,12 @@ def _occasion(record: RunRecord) -> str:
     return f"{record.epoch}.{record.writes}"
 
 
-def _is_expired(record: RunRecord, now: float) -> bool:
+def is_expired(record: RunRecord, now: float) -> bool:
+    """Whether a run that has ended is not kept any longer.
+
+    >>> is_expired(RunRecord("etl", "r-1", "poll", "f", RUNNING, "me", 1, 0.0, keep=5.0), 9.0)
+    False
+    """
     if record.keep is None or not record.state.is_ended:
         return False
     return record.ended + record.keep <= now

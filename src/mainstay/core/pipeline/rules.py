@@ -48,7 +48,8 @@ FAIL_FAST_CLASSES = frozenset({
 def is_fail_fast(error: BaseException) -> bool:
     """Whether the document forbids to retry this failure.
 
-    A timeout is judged by its cause: one that was raised from such a failure counts as it.
+    What was raised from such a failure counts as it; a timeout is judged by its cause also if it
+    was raised while such a failure was handled.
 
     >>> from mainstay.errors import SchemaValidationError
     >>> is_fail_fast(SchemaValidationError("no id")), is_fail_fast(TimeoutError())
@@ -61,10 +62,9 @@ def is_fail_fast(error: BaseException) -> bool:
             return True
         if isinstance(found, BaseExceptionGroup):
             return any(map(is_fail_fast, found.exceptions))
-        if not isinstance(found, TimeoutError):
-            return False
         seen.add(id(found))
-        found = found.__cause__ or found.__context__
+        by_chance = found.__context__ if isinstance(found, TimeoutError) else None
+        found = found.__cause__ or by_chance
     return False
 
 

@@ -81,6 +81,13 @@ class Quarantine(Struct, frozen=True, omit_defaults=True, gc=False):
     """Whether the data sets were blocked before: what is known of them stays as it is."""
     status: str = "held"
     """"held", "released" or "abandoned"."""
+    names: tuple[str, ...] = ()
+    """The data sets as a person may read them, if that is not how they are."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The data sets as a person may read them."""
+        return self.names or self.datasets
 
 
 class RunRecord(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -34,7 +34,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     """A run of a pipeline, as its record shows it.
 
     Attributes:
-        state: "running", "halted", "succeeded" or "abandoned".
+        state: "running", "halted", "succeeded" or "abandoned"; "damaged" if its record cannot be
+            read, and then `why` is the reason.
         cause: why it is halted: "fail_fast", "exhausted", "refused", "unknown", or "reviewed" once
             a person has released it.
         quarantine: the data sets that are held back.
@@ -68,6 +69,25 @@ class RunView(Struct, frozen=True, kw_only=True):
         return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
 
+def damaged_view(address: str, why: str) -> RunView:
+    """The view of a run whose record cannot be read.
+
+    >>> damaged_view("etl/r-1", "its record is damaged").state
+    'damaged'
+    """
+    pipeline, _, run = address.partition("/")
+    return RunView(
+        pipeline_id=pipeline,
+        run_id=run,
+        state="damaged",
+        stages=(),
+        began=0.0,
+        ended=None,
+        resumes=0,
+        why=why,
+    )
+
+
 def view_of(record: RunRecord, lease_left: float = 0.0) -> RunView:
     """The view of a record."""
     halt, quarantine = record.halt, record.quarantine
@@ -82,7 +102,7 @@ def view_of(record: RunRecord, lease_left: float = 0.0) -> RunView:
         halted_at=halt.stage if halt else "",
         cause=halt.cause if halt else "",
         why=f"{halt.error_class}: {halt.text}" if halt else "",
-        quarantine=quarantine.datasets if quarantine else (),
+        quarantine=quarantine.shown if quarantine else (),
         quarantine_status=quarantine.status if quarantine else "",
         is_leased=lease_left > 0.0,
         retries=record.retries,

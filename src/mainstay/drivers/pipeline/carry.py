@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from mainstay.core.inbox.items import Item
 from mainstay.core.pipeline.commands import Done, Review
 from mainstay.core.pipeline.dataset import Free, Hold
-from mainstay.core.pipeline.state import HALTED, RUNNING, UNKNOWN, address_of
+from mainstay.core.pipeline.state import HALTED, RUNNING, UNKNOWN, RunRecord, address_of
 from mainstay.drivers.inbox.resolution import MOVED_ON
 from mainstay.drivers.pipeline.ledger_files import LedgerFiles
+from mainstay.errors import LedgerError, StoredValueError
+from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
     from mainstay.core.inbox.items import Decision
-    from mainstay.core.pipeline.state import RunRecord
     from mainstay.drivers.pipeline.parts import PipelineParts
 
+_NOT_CARRIED = "the ledger files of run %s were not written; they will be before its next run"
 _RESULTS = {
     "release": "released: the run may be resumed",
     "mark_done": "released by the council: the run may be resumed",
@@ -35,14 +37,34 @@ class CarryOver:
         self._parts = parts
         self._files: dict[str, LedgerFiles] = {}
 
-    def know(self, files: LedgerFiles) -> None:
-        """Has the files of a folder written as its pipeline wants them."""
-        self._files[str(files.folder)] = files
+    def all(self, files: LedgerFiles) -> None:
+        """Carries over whatever was left, before a run that has these files.
 
-    def all(self) -> None:
-        """Carries over whatever was left."""
+        If files of another folder cannot be written, that is reported: data sets and the inbox have
+        what follows by then. A record that cannot be read is an error: what it holds in quarantine
+        is not known.
+        """
+        folder = str(files.folder)
+        is_known, self._files[folder] = folder in self._files, files
+        files.check()
         for address, token in list(self._parts.records.entries()):
-            self.one(address, token)
+            try:
+                self.one(address, token)
+            except StoredValueError as error:
+                self._parts.inbox.put_damage(error, _damaged(address))
+                raise
+            except _NotWritten as error:
+                if error.folder == folder:
+                    raise error.why from None
+                report(error.why, _NOT_CARRIED, address, redact=self._parts.redact)
+        if not is_known:
+            self._renew(files)
+
+    def _renew(self, files: LedgerFiles) -> None:
+        """Brings files up to date with every run: they may be of an older backup."""
+        every = self._every(str(files.folder))
+        if every:
+            files.write(every, lambda: every, self._parts.records.now())
 
     def one(self, address: str, token: str) -> str | None:
         """Carries over one run, unless it is under way; the id of its inbox item, if it has one."""
@@ -51,7 +73,11 @@ class CarryOver:
             return None
         self._quarantine(address, record)
         item = self._item(address, record)
-        if self._write(record):
+        try:
+            is_written = self._write(record)
+        except (LedgerError, OSError) as error:
+            raise _NotWritten(record.ledgers, error) from error
+        if is_written:
             self._parts.records.leave(address, token)
         return item
 
@@ -77,12 +103,13 @@ class CarryOver:
             if not folder or not Path(folder).is_dir():
                 return not folder
             files = LedgerFiles(folder, record.keep)
-
-        def every() -> list[RunRecord]:
-            return [each for each in self._parts.records.all() if each.ledgers == folder]
-
-        files.write([record], every, self._parts.records.now())
+        files.write([record], lambda: self._every(folder), self._parts.records.now())
         return True
+
+    def _every(self, folder: str) -> list[RunRecord]:
+        """Every run of a folder that is not under way, and can be read."""
+        found = [record for _, record in self._parts.records.all() if isinstance(record, RunRecord)]
+        return [each for each in found if each.ledgers == folder and each.state is not RUNNING]
 
     def settle(self, item: Item, decision: Decision) -> str | None:
         """Carries out what a person has decided about a run; None if the item is of no run."""
@@ -100,8 +127,32 @@ class CarryOver:
         answer = self._parts.records.step(address, command)
         if not isinstance(answer, Done):
             return MOVED_ON
-        self.one(address, token)
+        try:
+            self.one(address, token)
+        except _NotWritten as error:
+            raise error.why from None
         return _RESULTS[decision.action]
+
+
+class _NotWritten(Exception):
+    """The files of a folder were not written; all else was carried over."""
+
+    def __init__(self, folder: str, why: Exception) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self.why = why
+
+
+def _damaged(address: str) -> Item:
+    pipeline, _, run = address.partition("/")
+    return Item(
+        kind="corrupted_state",
+        subject=f"run {address}",
+        operation=pipeline,
+        text=f"run {run} of {pipeline}: its record is damaged, and so it is not known which data"
+        " sets it holds in quarantine. No pipeline runs until it is restored or removed",
+        data={"address": address},
+    )
 
 
 def item_of(address: str, record: RunRecord) -> Item | None:
@@ -111,7 +162,7 @@ def item_of(address: str, record: RunRecord) -> Item | None:
     if record.state is not HALTED or halt is None or not (record.is_held or is_unknown):
         return None
     is_council = quarantine is not None and quarantine.is_escalated
-    datasets = quarantine.datasets if quarantine is not None and record.is_held else ()
+    datasets = quarantine.shown if quarantine is not None and record.is_held else ()
     return Item(
         kind="governance" if is_council else "quarantine",
         subject=address,

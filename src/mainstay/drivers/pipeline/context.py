@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,13 @@ class StageContext:
         self.datasets: tuple[str, ...] = ()
         self.connection: Any = None
         self._publish: Callable[..., str] | None = None
-        self._widest: int | None = None
-        """The concurrency of the first attempt."""
+        self._widest: list[int] = []
+        """The concurrency of each attempt that asked for some; of all attempts."""
+
+    def of_attempt(self) -> StageContext:
+        """The context of the next attempt: one that was given up keeps its own."""
+        self.attempt += 1
+        return copy(self)
 
     @property
     def timeout(self) -> float | None:
@@ -98,13 +104,13 @@ class StageContext:
         """
         if type(wanted) is not int or not 1 <= wanted <= _MOST:
             raise UsageError(f"concurrency = {wanted!r}: must be an integer from 1 to {_MOST}")
-        if self._widest is not None and wanted > self._widest:
+        if self._widest and wanted > self._widest[-1]:
             raise RetryForbidden(
                 "growing-concurrency",
                 f"attempt {self.attempt} of stage {self.stage_name} asks for {wanted} calls at"
-                f" once, and an earlier one for {self._widest}",
+                f" once, and an earlier one for {self._widest[-1]}",
             )
-        self._widest = wanted
+        self._widest.append(wanted)
         return wanted
 
     def map(

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.pipeline.flow import EmitRun, RunStage, WriteRun
+from mainstay.core.pipeline.flow import EmitRun, RunEnd, RunStage, WriteRun
 from mainstay.drivers.idempotency.patience import aoffered, offered
 from mainstay.runtime.loops import in_thread
 
 if TYPE_CHECKING:
     from mainstay.core.base.types import Answer
-    from mainstay.core.pipeline.flow import Effect, RunEnd
+    from mainstay.core.pipeline.flow import Effect
     from mainstay.core.pipeline.outcome import StageOutcome
     from mainstay.drivers.pipeline.session import PipelineRun
 
@@ -23,8 +23,7 @@ def drive(run: PipelineRun) -> RunEnd:
     """Performs what the flow yields, to its end."""
     answer: Answer = None
     try:
-        while True:
-            effect: Effect = run.flow.send(answer)
+        while type(effect := _next(run, answer)) is not RunEnd:
             if type(effect) is RunStage:
                 answer = _stage(run, effect)
             elif type(effect) is WriteRun:
@@ -32,18 +31,16 @@ def drive(run: PipelineRun) -> RunEnd:
             else:
                 _emit(run, effect)
                 answer = None
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
     finally:
         answer = None
+    return effect
 
 
 async def adrive(run: PipelineRun) -> RunEnd:
     """The same, awaited."""
     answer: Answer = None
     try:
-        while True:
-            effect: Effect = run.flow.send(answer)
+        while type(effect := _next(run, answer)) is not RunEnd:
             if type(effect) is RunStage:
                 answer = await _astage(run, effect)
             elif type(effect) is WriteRun:
@@ -51,10 +48,17 @@ async def adrive(run: PipelineRun) -> RunEnd:
             else:
                 _emit(run, effect)
                 answer = None
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
     finally:
         answer = None
+    return effect
+
+
+def _next(run: PipelineRun, answer: Answer) -> Effect | RunEnd:
+    """The next effect, or the end; only the flow itself ends it, and no StopIteration of others."""
+    try:
+        return run.flow.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
 def _emit(run: PipelineRun, effect: Effect) -> None:
@@ -80,9 +84,11 @@ def _stage(run: PipelineRun, effect: RunStage) -> StageOutcome:
         run.renewed(run.parts.records.step(run.address, run.renewal()), sent)
     call = run.call(effect.stage)
     try:
-        return run.done(call.returned(call.operation.call(call.attempt)))
+        call.prepare()
+        value = call.operation.call(call.attempt)
     except Exception as error:
         return call.failed(error)
+    return run.done(call.returned(value))
 
 
 async def _astage(run: PipelineRun, effect: RunStage) -> StageOutcome:
@@ -91,6 +97,7 @@ async def _astage(run: PipelineRun, effect: RunStage) -> StageOutcome:
         run.renewed(await run.parts.records.astep(run.address, run.renewal()), sent)
     call = await in_thread(lambda: run.call(effect.stage))
     try:
+        await in_thread(call.prepare)
         if call.stage.is_async:
             value = await call.operation.acall(call.aattempt)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.functions import is_awaitable
+from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.pipeline.dataset import Admit
 from mainstay.core.pipeline.governance import RESTRICTED, GovernanceRules, check
 from mainstay.errors import GovernanceBlocked, GovernanceViolation, UsageError
@@ -31,85 +31,105 @@ class Gate:
     def __init__(self, rules: Callable[[], GovernanceRules], own: Check | None = None) -> None:
         self._rules = rules
         self._own = own
+        self._last = rules()
+        """As they were when they were last read: what ended is described by them."""
 
     @property
     def council(self) -> tuple[str, ...]:
-        """The operators to whom conflicts go."""
-        return self._rules().council
+        """The operators to whom conflicts go; of rules that cannot be read, the last that could."""
+        return self._last.council
+
+    def read(self) -> GovernanceRules:
+        """The rules as they are now; raises if they cannot be read."""
+        self._last = self._rules()
+        return self._last
 
     def labels(self, datasets: tuple[str, ...]) -> tuple[str, ...]:
         """The CARE labels of data sets."""
-        rules = self._rules()
-        return tuple(dict.fromkeys([x for each in datasets for x in rules.of(each).care_labels]))
+        found = [label for each in datasets for label in self._last.of(each).care_labels]
+        return tuple(dict.fromkeys(found))
 
     def ask(self, records: RunRecords, pass_: Pass) -> None:
         """Raises what forbids the call."""
         steps = self._steps(pass_)
-        try:
-            dataset, command = next(steps)
-            while True:
-                if command is not None:
-                    answer: Any = records.dataset(dataset, command)
-                else:
-                    answer = self._answer(dataset, pass_)
-                    if is_awaitable(answer):
-                        raise UsageError("the check of governance is async", hint="use arun()")
-                dataset, command = steps.send(answer)
-        except StopIteration:
-            return
+        asked = _next(steps, None)
+        while asked is not None:
+            dataset, command = asked
+            if command is not None:
+                answer: Any = records.dataset(dataset, command)
+            else:
+                answer = self._answer(dataset, pass_)
+                if is_awaitable(answer):
+                    discard(answer)
+                    raise UsageError("the check of governance is async", hint="use arun()")
+            asked = _next(steps, answer)
 
     async def aask(self, records: RunRecords, pass_: Pass) -> None:
         """The same, awaited."""
         steps = self._steps(pass_)
-        try:
-            dataset, command = next(steps)
-            while True:
-                if command is not None:
-                    answer: Any = await records.adataset(dataset, command)
-                else:
-                    answer = self._answer(dataset, pass_)
-                    answer = await answer if is_awaitable(answer) else answer
-                dataset, command = steps.send(answer)
-        except StopIteration:
-            return
+        asked = _next(steps, None)
+        while asked is not None:
+            dataset, command = asked
+            if command is not None:
+                answer: Any = await records.adataset(dataset, command)
+            else:
+                answer = self._answer(dataset, pass_)
+                answer = await answer if is_awaitable(answer) else answer
+            asked = _next(steps, answer)
 
     def _answer(self, dataset: str, pass_: Pass) -> Any:
         assert self._own is not None
         return self._own(dataset, pass_.context)
 
     def _steps(self, pass_: Pass) -> Steps:
-        """Each data set in turn: the rules, what the store knows, the user's own check."""
-        rules, stage = self._rules(), pass_.stage
-        for dataset in pass_.context.datasets:
-            rule = rules.of(dataset)
-            check(rule, dataset, stage.care_labels, stage.masking)
-            is_restricted = rule.status == RESTRICTED
-            command = Admit(pass_.place, pass_.call, is_restricted, stage.masking)
-            why = yield dataset, command
+        """The rules and the user's own check for each data set, then what the store knows.
+
+        The store comes last: it remembers what a stage was given, and a check that refuses the
+        call must not leave that behind.
+        """
+        rules, stage = self.read(), pass_.stage
+        for dataset in pass_.datasets:
+            check(rules.of(dataset), dataset, stage.care_labels, stage.masking)
+            if self._own is not None:
+                why = yield dataset, None
+                if why is not None and why is not True and why != "":
+                    text = "the check of governance refused it" if why is False else str(why)
+                    raise GovernanceViolation(f"{dataset}: {text}")
+        for dataset in pass_.datasets:
+            is_restricted = rules.of(dataset).status == RESTRICTED
+            why = yield dataset, Admit(pass_.place, pass_.call, is_restricted, stage.masking)
             if why:
                 pass_.is_rerun = True
                 is_masking = why.startswith("it is masked")
                 raise (GovernanceViolation if is_masking else GovernanceBlocked)(
                     f"{dataset}: {why}"
                 )
-            if self._own is not None:
-                why = yield dataset, None
-                if why is not None and why is not True and why != "":
-                    text = "the check of governance refused it" if why is False else str(why)
-                    raise GovernanceViolation(f"{dataset}: {text}")
+            pass_.is_given = pass_.is_given or is_restricted
+
+
+def _next(steps: Steps, answer: Any) -> tuple[str, Admit | None] | None:
+    """What is asked next, or None; a StopIteration of the user's check does not end it."""
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return None
 
 
 class Pass:
     """One attempt of a stage before the gate."""
 
-    __slots__ = ("call", "context", "is_rerun", "place", "stage")
+    __slots__ = ("call", "context", "datasets", "is_given", "is_rerun", "place", "stage")
 
     def __init__(self, stage: StageDefinition, context: StageContext, place: str) -> None:
         self.stage = stage
         self.context = context
+        self.datasets: tuple[str, ...] = ()
+        """Those that were declared: what a function does to its context changes none of them."""
         self.place = place
         """The pipeline and the stage."""
         self.call = ""
         """This very attempt."""
+        self.is_given = False
+        """Whether the stage was given a restricted data set."""
         self.is_rerun = False
         """Whether what the store knows of an earlier call forbids this one."""

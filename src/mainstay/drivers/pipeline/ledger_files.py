@@ -50,7 +50,12 @@ def read_ledger(path: str | os.PathLike[str], ledger: str = "") -> Ledger:
 
 
 def _read(path: Path, ledger: str) -> tuple[Ledger, bytes]:
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LedgerError(str(path), 0, f"it cannot be read: {error.strerror}") from error
     found = decode(data, str(path), ledger)
     for flaw in verify(found):
         raise LedgerError(str(path), line_of(data, flaw.index), flaw.text)
@@ -85,6 +90,24 @@ class LedgerFiles:
         except FileNotFoundError:
             return None
 
+    def refuse_known(self, pipeline: str, run: str, now: float) -> None:
+        """Refuses a run that a file has and the store has not: its entries could not be written."""
+        found = self.read(VERSIONING)
+        if found is None:
+            return
+        is_over = (pipeline, run) in self._over(found[0], now)
+        for index, entry in enumerate(found[0].entries):
+            if (entry.pipeline_id, entry.run_id) == (pipeline, run) and not is_over:
+                path, line = str(self.path_of(VERSIONING)), line_of(found[1], index)
+                text = f"run {run} of {pipeline} is in it, and not in the store; give it another id"
+                raise LedgerError(path, line, text)
+
+    def _over(self, versioning: Ledger, now: float) -> frozenset[tuple[str, str]]:
+        """The runs that are not kept any longer."""
+        if self.keep is None:
+            return frozenset()
+        return over_before(versioning, stamp(now - self.keep))
+
     def write(
         self, runs: Sequence[RunRecord], every: Callable[[], Iterable[RunRecord]], now: float
     ) -> None:
@@ -111,20 +134,25 @@ class LedgerFiles:
         versions, retries = self.read(VERSIONING), self.read(RETRY_LOG)
         if versions is None or retries is None:
             runs = sorted(every(), key=lambda run: (run.began, run.pipeline, run.run))
-        versioning = self._merged(VERSIONING, versions, [run.versions for run in runs])
-        log = self._merged(RETRY_LOG, retries, [run.retries for run in runs])
+        gone = frozenset() if versions is None else self._over(versions[0], now)
+        versioning = self._merged(VERSIONING, versions, [run.versions for run in runs], gone)
+        log = self._merged(RETRY_LOG, retries, [run.retries for run in runs], gone)
         if self.keep is not None:
-            since = stamp(now - self.keep)
-            gone = over_before(versioning, since)
+            since, gone = stamp(now - self.keep), self._over(versioning, now)
             versioning = merged(versioning, [], gone, since)
             log = merged(log, [], gone, since)
         self._replace(RETRY_LOG, log, retries)  # first: the other refers to it
         self._replace(VERSIONING, versioning, versions)
 
     def _merged(
-        self, ledger: str, found: tuple[Ledger, bytes] | None, chains: list[tuple[LedgerEntry, ...]]
+        self,
+        ledger: str,
+        found: tuple[Ledger, bytes] | None,
+        chains: list[tuple[LedgerEntry, ...]],
+        gone: frozenset[tuple[str, str]],
     ) -> Ledger:
         before = ledger_of(ledger, []) if found is None else found[0]  # type: ignore[arg-type]
+        before = merged(before, [], gone) if gone else before  # an id may be used again by now
         try:
             return merged(before, chains)
         except Altered as error:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from os import urandom
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.change import DROP, KEEP, Change
+from mainstay.core.base.change import DROP, KEEP, Change, damage
 from mainstay.core.base.spaces import Space
 from mainstay.core.pipeline.dataset import DatasetRecord
 from mainstay.core.pipeline.dataset import decode as decode_dataset
 from mainstay.core.pipeline.dataset import reduce as reduce_dataset
-from mainstay.core.pipeline.record import lease_of, reduce
+from mainstay.core.pipeline.record import is_expired, lease_of, reduce
 from mainstay.core.pipeline.state import decode
 from mainstay.drivers.idempotency.late_steps import LateSteps
 from mainstay.drivers.idempotency.patience import Patience
+from mainstay.errors import StoredValueError
 from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:
@@ -71,17 +72,25 @@ class RunRecords:
         value, now = self.store.read(RUNS, address)
         if value is None:
             return None, 0.0
-        record = decode(value)
+        record = _decoded(address, value)
         return record, lease_of(record, now, self._look(now))
 
     def now(self) -> float:
         """The store's clock."""
         return self.store.read(OPEN_RUNS, "now")[1]
 
-    def all(self) -> Iterator[RunRecord]:
-        """Every run, page by page."""
-        for _, value in self._scan(RUNS):
-            yield decode(value)
+    def is_free(self, address: str) -> bool:
+        """Whether no run has this address, or one that is not kept any longer."""
+        value, now = self.store.read(RUNS, address)
+        return value is None or is_expired(_decoded(address, value), now)
+
+    def all(self) -> Iterator[tuple[str, RunRecord | StoredValueError]]:
+        """Every run by its address, page by page; or why its record cannot be read."""
+        for address, value in self._scan(RUNS):
+            try:
+                yield address, _decoded(address, value)
+            except StoredValueError as error:
+                yield address, error
 
     # --- entries ----------------------------------------------------------------------------------
 
@@ -135,6 +144,13 @@ class RunRecords:
     def close(self) -> None:
         """Gives steps in the background a second."""
         self._late.close()
+
+
+def _decoded(address: str, value: bytes) -> RunRecord:
+    try:
+        return decode(value)
+    except StoredValueError as error:
+        raise damage(f"run {address}: {error.message}") from error
 
 
 def _on_dataset(command: DatasetCommand) -> Decide[str]:

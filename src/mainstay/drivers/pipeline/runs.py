@@ -10,9 +10,11 @@ from mainstay.core.base.attributes import add_note
 from mainstay.core.base.value import Value
 from mainstay.core.codec.canonical import canonical
 from mainstay.core.codec.outcome import encode_value
+from mainstay.core.events.describe import shown
 from mainstay.core.pipeline.commands import Begin, Busy, Claimed, Mismatch, Refusal, Take
+from mainstay.core.pipeline.definition import is_name
 from mainstay.core.pipeline.state import HALTED, RUNNING, SUCCEEDED, address_of
-from mainstay.core.pipeline.view import view_of
+from mainstay.core.pipeline.view import damaged_view, view_of
 from mainstay.drivers.idempotency.patience import aoffered, offered
 from mainstay.drivers.pipeline.carry import CarryOver, item_of
 from mainstay.drivers.pipeline.context import StageResults
@@ -23,6 +25,7 @@ from mainstay.errors import (
     LeaseLost,
     PayloadMismatch,
     PipelineHalted,
+    StoredValueError,
     UsageError,
 )
 from mainstay.runtime.context import CONTEXT
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from mainstay.core.pipeline.view import RunView
     from mainstay.drivers.pipeline.parts import PipelineParts, PipelineSetup
 
+_LONGEST = 200
 _NOT_CARRIED = "run %s has ended, and was not carried over to its ledger files or data sets yet"
 
 
@@ -86,7 +90,7 @@ class PipelineRuns:
         self.prepare(setup)
         command = self._begin(setup, given, run_id)
         address = address_of(command.pipeline, command.run)
-        if self._parts.records.get(address)[0] is None:
+        if self._is_new(setup, command):
             self._parts.records.enter(address)
         return self._driven(setup, address, command)
 
@@ -102,7 +106,7 @@ class PipelineRuns:
         await in_thread(lambda: self.prepare(setup))
         command = self._begin(setup, given, run_id)
         address = address_of(command.pipeline, command.run)
-        if (await in_thread(lambda: self._parts.records.get(address)))[0] is None:
+        if await in_thread(lambda: self._is_new(setup, command)):
             await self._parts.records.aenter(address)
         return await self._adriven(setup, address, command)
 
@@ -115,15 +119,23 @@ class PipelineRuns:
 
     def prepare(self, setup: PipelineSetup) -> None:
         """Refuses damaged ledgers, and carries over what was left: before any stage is called."""
-        self.carry_over.know(setup.files)
-        setup.files.check()
-        self.carry_over.all()
+        self.carry_over.all(setup.files)
+
+    def _is_new(self, setup: PipelineSetup, command: Begin) -> bool:
+        """Whether a run begins; refused if its ledgers have another of that id."""
+        records = self._parts.records
+        if not records.is_free(address_of(command.pipeline, command.run)):
+            return False
+        setup.files.refuse_known(command.pipeline, command.run, records.now())
+        return True
 
     def _begin(self, setup: PipelineSetup, given: UserValue, run_id: str | None) -> Begin:
         definition, context = setup.definition, CONTEXT.get()
         run = urandom(8).hex() if run_id is None else run_id
-        if not isinstance(run, str) or not 0 < len(run) <= 200 or "\0" in run:
-            raise UsageError(f"run_id = {run!r}: must be a text of 1 to 200 characters")
+        if not is_name(run) or len(run) > _LONGEST:
+            raise UsageError(
+                f"run_id = {run!r}: must be a text of 1 to {_LONGEST} characters that UTF-8 has"
+            )
         data = encode_value(given)
         return Begin(
             urandom(8).hex(),
@@ -134,9 +146,9 @@ class PipelineRuns:
             data,
             definition.stages[0].name,
             setup.lease,
-            datasets=setup.datasets,
+            datasets=tuple([shown(each, self._parts.redact) for each in setup.datasets]),
             ledgers=str(setup.files.folder),
-            council=setup.gate.council,
+            council=setup.gate.read().council,
             keep=setup.keep,
             tenant=context.tenant_id,
             correlation=context.correlation_id,
@@ -145,13 +157,15 @@ class PipelineRuns:
 
     def _take(self, setup: PipelineSetup, by: str) -> Take:
         definition = setup.definition
+        if by and not is_name(by):
+            raise UsageError(f"by = {by!r}: must be a name")
         return Take(
             urandom(8).hex(),
             definition.shape,
             setup.lease,
             setup.max_resumes,
             definition.unsafe,
-            by,
+            shown(by, self._parts.redact),
         )
 
     def _driven(self, setup: PipelineSetup, address: str, command: Begin | Take) -> RunResult:
@@ -227,13 +241,15 @@ class PipelineRuns:
         return None if record is None else view_of(record, left)
 
     def all(self, pipeline_id: str | None = None) -> Iterator[RunView]:
-        """Every run, or those of one pipeline, page by page."""
-        for record in self._parts.records.all():
-            if pipeline_id in (None, record.pipeline):
-                left = 0.0
-                if record.state is RUNNING:
-                    left = self._parts.records.get(address_of(record.pipeline, record.run))[1]
-                yield view_of(record, left)
+        """Every run, or those of one pipeline, page by page; one that cannot be read is listed."""
+        for address, record in self._parts.records.all():
+            if pipeline_id not in (None, address.partition("/")[0]):
+                continue
+            if isinstance(record, StoredValueError):
+                yield damaged_view(address, record.message)
+                continue
+            is_running = record.state is RUNNING
+            yield view_of(record, self._parts.records.get(address)[1] if is_running else 0.0)
 
     def settle(self, item: Item, decision: Decision) -> str | None:
         """Carries out what a person has decided about a run."""

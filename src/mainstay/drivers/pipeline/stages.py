@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.functions import discard, is_awaitable, takes_context
+from mainstay.core.base.functions import discard, is_awaitable, is_read_once, takes_context
+from mainstay.core.base.validate import Checker
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.codec.outcome import encode_value
-from mainstay.core.events.describe import describe
+from mainstay.core.events.describe import describe, shown
+from mainstay.core.pipeline.definition import names_of
 from mainstay.core.pipeline.outcome import StageOutcome
 from mainstay.core.pipeline.state import NULL
 from mainstay.core.retry.events import AttemptFailed, CallRefused, CallSucceeded
 from mainstay.core.telemetry.record import label_of
 from mainstay.drivers.pipeline.context import StageContext
 from mainstay.drivers.pipeline.gate import Pass
-from mainstay.errors import CircuitOpenError, MainstayError, UsageError
+from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.ports import SinkWants
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
     from mainstay.core.pipeline.state import RunRecord
     from mainstay.drivers.pipeline.context import StageResults
-    from mainstay.drivers.pipeline.parts import PipelineParts, PipelineSetup
+    from mainstay.drivers.pipeline.parts import PipelineParts, PipelineSetup, StageOperation
 
     class StageRun(Protocol):
         """The run that a stage is part of."""
@@ -61,7 +63,7 @@ class StageWatch:
 
 
 class StageCall:
-    """One stage, ready to be called."""
+    """One stage of a run: prepared, called, and what came of it."""
 
     def __init__(self, run: StageRun, name: str) -> None:
         setup = run.setup
@@ -69,27 +71,49 @@ class StageCall:
         self.stage = next(each for each in setup.definition.stages if each.name == name)
         pipeline, record = setup.definition.name, run.record
         self.context = StageContext(pipeline, record.run, name, run.given, run.results)
-        self.context.datasets = self._datasets()
-        key = self._key()
         self.watch = StageWatch()
-        operation = f"{pipeline}.{name}"
-        self.circuits = run.parts.circuits(operation, setup.telemetry)
-        self.operation = run.parts.operation(operation, self.stage, self._listeners(), key)
+        self.name = f"{pipeline}.{name}"
+        self.circuits = run.parts.circuits(self.name, setup.telemetry)
+        self.operation = self._operation(None)
         self.was_open = any(each.state is not CircuitState.CLOSED for each in self.circuits)
         self.pass_ = Pass(self.stage, self.context, f"{pipeline}/{name}")
         self.calls = 0
-        self._given = (self.context,) if takes_context(self.stage.function) else ()
 
-    def _listeners(self) -> tuple[Any, ...]:
+    def prepare(self) -> None:
+        """Asks the stage for its data sets and its key; if that fails, as its policy has it.
+
+        What cannot be prepared halts the run as a call does: with telemetry and ledgers.
+        """
+        try:
+            self._prepare()
+        except Exception as error:
+            failed: list[Exception] = [error]
+
+            def again() -> None:
+                if failed:
+                    raise failed.pop()
+                self._prepare()
+
+            self.operation.call(again)
+
+    def _prepare(self) -> None:
+        self.context.datasets = self.pass_.datasets = self._datasets()
+        key = self._key()
+        if key is not None:
+            self.operation = self._operation(key)
+
+    def _operation(self, key: object) -> StageOperation:
         telemetry = self.run.setup.telemetry
-        return (self.watch,) if telemetry is None else (self.watch, telemetry)
+        listeners = (self.watch,) if telemetry is None else (self.watch, telemetry)
+        return self.run.parts.operation(self.name, self.stage, listeners, key)
 
     def _datasets(self) -> tuple[str, ...]:
         declared = self.stage.datasets
-        found = tuple(declared(self.context)) if callable(declared) else declared
-        if not all(isinstance(each, str) and each for each in found):
-            raise UsageError(f"datasets of stage {self.stage.name} = {found!r}: must be names")
-        return tuple(dict.fromkeys([*self.run.setup.datasets, *found]))
+        if callable(declared):
+            check = Checker(f"stage {self.stage.name!r}")
+            declared = names_of(check, "datasets", declared(self.context))
+            check.close()
+        return tuple(dict.fromkeys([*self.run.setup.datasets, *declared]))
 
     def _key(self) -> object:
         """The key of the stage's own choice; its calls are recorded under it."""
@@ -98,6 +122,8 @@ class StageCall:
             return None
         if callable(declared):
             key = declared(context)
+            if key is None:
+                raise UsageError(f"the key of stage {self.stage.name} is None")
         else:
             key = declared.format(
                 run_id=context.run_id, pipeline_id=context.pipeline_id, stage=context.stage_name
@@ -110,39 +136,53 @@ class StageCall:
 
     def attempt(self) -> UserValue:
         """One attempt of a plain function."""
-        self._begin()
+        context = self._begin()
         self.run.setup.gate.ask(self.run.parts.records, self.pass_)
         self.calls += 1
         if self.stage.idempotency == "outbox":
-            return self._guarded()
-        return self._plain(self.stage.function(*self._given))
+            return self._guarded(context)
+        return self._plain(self.stage.function(*self._given(context)))
 
     async def aattempt(self) -> UserValue:
         """One attempt of an async function."""
-        self._begin()
+        context = self._begin()
         await self.run.setup.gate.aask(self.run.parts.records, self.pass_)
         self.calls += 1
-        return await self.stage.function(*self._given)
+        return self._whole(await self.stage.function(*self._given(context)))
 
-    def _begin(self) -> None:
-        context, record = self.context, self.run.record
-        context.attempt += 1
-        self.pass_.call = f"{record.run}.{record.epoch}.{context.attempt}"
+    def _begin(self) -> StageContext:
+        record, context = self.run.record, self.context.of_attempt()
+        self.pass_.context = context
+        self.pass_.call = f"{record.run}.{record.epoch}.{context.attempt}.{record.owner}"
+        return context
+
+    def _given(self, context: StageContext) -> tuple[StageContext, ...]:
+        return (context,) if takes_context(self.stage.function) else ()
 
     def _plain(self, value: UserValue) -> UserValue:
         if is_awaitable(value):
             discard(value)
-            hint = "use `await pipeline.arun(...)`"
+            hint = "write it with `async def`, and use `await pipeline.arun(...)`"
             raise UsageError(f"stage {self.stage.name} has to be awaited", hint=hint)
+        return self._whole(value)
+
+    def _whole(self, value: UserValue) -> UserValue:
+        """Refuses what can be read only once: a retry of the next stage would find it empty."""
+        if is_read_once(value):
+            kind = type(value).__name__
+            raise UsageError(
+                f"stage {self.stage.name} returned a {kind}, which can be read only once",
+                hint="return a list, or where the data is",
+            )
         return value
 
-    def _guarded(self) -> UserValue:
+    def _guarded(self, context: StageContext) -> UserValue:
         """Effect, messages and record of the stage in one transaction of its own connection."""
-        function, given = self.stage.function, self._given
+        function, given = self.stage.function, self._given(context)
         return self.run.parts.guarded(
             f"{self.operation.name}.effect",
             self.stage,
-            self.context,
+            context,
             lambda: self._plain(function(*given)),
         )
 
@@ -159,7 +199,7 @@ class StageCall:
 
     def _outcome(self, **fields: Any) -> StageOutcome:
         stage, watch, gate = self.stage, self.watch, self.run.setup.gate
-        policy, datasets = self.operation.policy, self.context.datasets
+        policy, datasets = self.operation.policy, self.pass_.datasets
         is_open = any(each.state in _OPEN for each in self.circuits)
         error = fields.get("error")
         return StageOutcome(
@@ -174,9 +214,12 @@ class StageCall:
             retry_policy=label_of(policy.backoff.kind, policy.jitter.kind),
             max_attempts=policy.max_attempts,
             datasets=datasets,
+            names=tuple([shown(each, self.run.parts.redact) for each in datasets]),
             care_labels=gate.labels(datasets),
+            council=gate.council,
             masking=stage.masking,
             is_retry=self.context.attempt > 1 or self.run.record.resumes > 0,
+            is_given=self.pass_.is_given,
             is_rerun=self.pass_.is_rerun,
             **fields,
         )
@@ -199,8 +242,8 @@ def _kept(value: UserValue, most: int) -> tuple[bytes, str]:
     """A result as the record keeps it; null and the reason if it does not."""
     try:
         data = encode_value(value)
-    except (MainstayError, ValueError, TypeError, RecursionError) as error:
-        return bytes(NULL), str(error)
+    except Exception as error:
+        return bytes(NULL), describe(error)[1]
     if len(data) > most:
         return bytes(NULL), f"it takes {len(data):,} bytes, and {most:,} are kept"
     return data, ""

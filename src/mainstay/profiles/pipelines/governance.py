@@ -37,9 +37,10 @@ class Governance:
         *,
         check: Callable[[str, StageContext], Any] | None = None,
     ) -> None:
-        self._path = None if rules is None or isinstance(rules, GovernanceRules) else Path(rules)
+        is_file = rules is not None and not isinstance(rules, GovernanceRules)
+        self._path = Path(rules).absolute() if is_file else None  # type: ignore[arg-type]
         self._rules = rules if isinstance(rules, GovernanceRules) else GovernanceRules()
-        self._seen: object = None
+        self._seen: bytes | None = None
         self.check = check
         self.rules  # noqa: B018  what cannot be read is refused now
 
@@ -47,12 +48,19 @@ class Governance:
     def rules(self) -> GovernanceRules:
         """The rules as they are now."""
         if self._path is not None:
-            status = self._path.stat()
-            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen != self._seen:
-                self._rules, self._seen = read_governance(self._path), seen
+            content = _content(self._path)
+            if content is None or content != self._seen:
+                self._rules, self._seen = read_governance(self._path), content
         return self._rules
 
     def gate(self) -> Gate:
         """The gate before each call of a stage."""
         return Gate(lambda: self.rules, self.check)
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in the file, by which a change is seen: a date and a size may stay the same."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
