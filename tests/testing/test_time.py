@@ -29,6 +29,18 @@ def test_sync_waits_are_instant_and_exact():
         assert time.elapsed == 200.0
 
 
+def test_a_delay_is_exact_wherever_the_real_clock_stands(monkeypatch):
+    """Also across a power of two, where a float has one bit less for the part of a second."""
+    for now in (1000.0123456789, 4.0 - 2.0**-51, 65535.9, 2.0**31 - 0.3):
+        monkeypatch.setattr(real, "monotonic", lambda now=now: now)
+        monkeypatch.setattr(real, "time", lambda now=now: now)
+        time = VirtualTime()
+        for clock_of in (time.monotonic, time.wall):
+            assert 0.0 <= clock_of() - now <= 0.001
+            for delay in (0.25, 1.5, 60.0):
+                assert clock_of() + delay - clock_of() == delay
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_async_waits_are_instant_and_exact(loop):
     """The same in an event loop, with the loop's own sleeps."""

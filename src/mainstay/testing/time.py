@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time as _time
 from contextlib import contextmanager
-from math import ulp
+from math import ceil, ulp
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
@@ -24,6 +24,9 @@ _PATIENCE = 0.02
 """Real seconds to wait for a cancel event before time jumps past it."""
 _ANSWERS_WITHIN = 0.02
 """Real seconds to wait for a socket; the project's own tests, on busy machines, have more."""
+_PER_SECOND = 1024
+"""Steps of a second at which a clock may begin. A power of two: a float holds such a moment and the
+sum of it and a delay of whole or half seconds exactly, and so their difference is the delay."""
 
 
 class VirtualTime:
@@ -39,8 +42,8 @@ class VirtualTime:
     """
 
     def __init__(self, start: float | None = None) -> None:
-        self._start = _time.monotonic() if start is None else start
-        self._wall = _time.time() if start is None else start
+        self._start = _begins(_time.monotonic()) if start is None else start
+        self._wall = _begins(_time.time()) if start is None else start
         self._moved = 0.0
         self._trio: Any = None
         self._lock = threading.Lock()
@@ -61,11 +64,11 @@ class VirtualTime:
             self._moved += max(0.0, seconds)
 
     def monotonic(self) -> float:
-        """The virtual monotonic clock; starts at the real one's value, or at a given one."""
+        """The virtual monotonic clock; starts at the real one's millisecond, or at a given time."""
         return self._start + self._passed()
 
     def wall(self) -> float:
-        """The virtual wall clock; starts at the real one's value, or at a given one."""
+        """The virtual wall clock; starts at the real one's millisecond, or at a given time."""
         return self._wall + self._passed()
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
@@ -108,6 +111,10 @@ class VirtualTime:
 
     def _passed(self) -> float:
         return self._moved if self._trio is None else self._moved + self._trio.current_time()
+
+
+def _begins(now: float) -> float:
+    return ceil(now * _PER_SECOND) / _PER_SECOND
 
 
 @contextmanager

@@ -20,9 +20,11 @@ except ImportError:
     raise MissingExtraError("nats-py", "nats") from None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Client", "NatsError", "NatsServers", "RealTimeLoop", "connect", "end"]
+__all__ = [
+    "Client", "NatsError", "NatsServers", "RealTimeLoop", "connect", "end", "on_end_of_reading",
+]  # fmt: skip
 
 _TASKS = ("_reading_task", "_ping_interval_task", "_flusher_task", "_reconnection_task")
 """Where a client of nats-py has its tasks; each of its subscriptions may have another."""
@@ -88,6 +90,23 @@ async def connect(
         )
     except NatsError as error:  # "no servers" states less than the error of the last one
         raise (errors[0] if errors else error) from None
+
+
+def on_end_of_reading(client: Client, notify: Callable[[], None]) -> None:
+    """Calls a function if a connected client reads no more, for whatever reason.
+
+    If a connection is lost while nats-py has something to write, nats-py fails to write it, and
+    does not call `closed_cb`.
+    """
+
+    def ended(reading: asyncio.Future[Any]) -> None:
+        if not reading.cancelled():
+            reading.exception()  # that of the write; asyncio would log it
+        notify()
+
+    reading = getattr(client, "_reading_task", None)
+    if isinstance(reading, asyncio.Future):
+        reading.add_done_callback(ended)
 
 
 async def end(client: Client, seconds: float) -> None:

@@ -12,7 +12,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from mainstay.runtime.nats.client import NatsError, connect, end
+from mainstay.runtime.nats.client import NatsError, connect, end, on_end_of_reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,6 +110,7 @@ class NatsConnection(Generic[A]):
             flush_timeout=timeout,
             ping_interval=timeout,
         )
+        on_end_of_reading(self.client, self._end_waits)
         self._inbox = self.client.new_inbox()
         await self.client.subscribe(self._inbox + ".*", cb=self._receive)
 
@@ -121,6 +122,9 @@ class NatsConnection(Generic[A]):
 
     async def lose(self) -> None:
         """Ends the wait of every request: no answer will come."""
+        self._end_waits()
+
+    def _end_waits(self) -> None:
         self.is_lost = True
         for awaited in list(self._awaited.values()):
             awaited.lose()
