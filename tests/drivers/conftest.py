@@ -115,8 +115,9 @@ def _leases_are_renewed():
     LEASE_RENEWAL.forget(lease)
 
 
-ENDING = ("mainstay-release", "mainstay-renewer", "mainstay-lease-report")
-"""Threads that end by themselves, once a step is taken for a call that has ended."""
+ENDING = ("mainstay-release", "mainstay-renewer", "mainstay-lease-report", "mainstay-publish")
+"""Threads that end by themselves, once a step is taken for a call that has ended, or a publisher
+is closed; what their names begin with."""
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +130,7 @@ def _nothing_is_left_behind():
     assert not PROCESS_OVERRIDES.is_active
     assert abandoned_threads() == 0
     for each in threading.enumerate():
-        if each.name in ENDING:
+        if each.name.startswith(ENDING):
             each.join(30.0)
     left = {each for each in threading.enumerate() if each.name.startswith("mainstay")} - before
     assert not left

@@ -154,7 +154,7 @@ def test_an_outcome_that_was_recorded_unheard_is_found_by_the_next_call(place, c
 
     def refuse():
         place.proxy.refuse()
-        hasty.enter_context(patience(place.far, 1.0))
+        hasty.enter_context(patience(place.far, 0.3))
 
     def effect(name):
         place.proxy.drop_reply_once(OUTCOME, then=refuse)
@@ -196,8 +196,9 @@ def test_a_store_that_was_down_works_again_and_has_lost_nothing(place):
         futures = [pool.submit(work) for _ in range(3)]
         try:
             after(20, acknowledged)
-            place.proxy.refuse()
-            with patience(place.far, 1.0):
+            with patience(place.far, 0.3):
+                after(6, acknowledged)  # steps that began with more patience are over
+                place.proxy.refuse()
                 after(2, refused)
                 place.proxy.heal()
             after(20, acknowledged)
@@ -216,7 +217,7 @@ def test_the_first_async_call_after_a_store_is_back_succeeds(place):
     async def story():
         before = await place.acall("before")
         place.proxy.refuse()
-        with patience(place.far, 1.0), pytest.raises(StoreUnavailable):
+        with patience(place.far, 0.3), pytest.raises(StoreUnavailable):
             await place.acall("between")
         place.proxy.heal()
         return before, await place.acall("between"), await place.acall("before")

@@ -18,7 +18,7 @@ from mainstay import DeadlineExceeded, Engine, RetryPolicy, StoreUnavailable, de
 from mainstay.core.codec.canonical import canonical
 from mainstay.core.idempotency.record import RecordState, decode
 from mainstay.testing.proxy import FaultProxy
-from tests.processes import wait_until
+from tests.processes import at_some_speed, wait_until
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_url
 from tests.servers.valkey import valkey_url
@@ -28,10 +28,10 @@ __all__ = ["nats_url", "postgres_url", "valkey_url"]  # fixtures
 HOUR = 3600
 SOON = 60.0
 """Seconds after which the watchdog ends a test."""
-DEADLINE, LONGER = 0.5, 3.0
+DEADLINE, CLAIMED = 0.5, (0.5, 3.0, 15.0)
 """Of calls that nothing is to come of, and of calls that are to be claimed in time."""
 POLICY = RetryPolicy(name="brief", max_attempts=3, deadline=DEADLINE)
-LONG = RetryPolicy(name="longer", max_attempts=3, deadline=LONGER)
+LONG = [RetryPolicy(name=f"for {each}", max_attempts=3, deadline=each) for each in CLAIMED]
 PATIENT = RetryPolicy(name="patient", max_attempts=3, deadline=None)
 
 
@@ -79,8 +79,9 @@ class Place:
         self.hang, self.heal = store.hang, store.heal
         self.ran = 0
         self._key = uuid.uuid4().hex
-        policies = {"policies": [POLICY, LONG, PATIENT], "sinks": [], "audit": False}
-        patient = {"operations": {"*": "patient", "brief": "brief", "longer": "longer"}}
+        policies = {"policies": [POLICY, *LONG, PATIENT], "sinks": [], "audit": False}
+        own = {each.name: each.name for each in (POLICY, *LONG)}
+        patient = {"operations": {"*": "patient", **own}}
         self.far = stack.enter_context(Engine(store.url, **policies, **patient))
         self.near = stack.enter_context(Engine(store.near, **policies, **patient))
 
@@ -188,16 +189,23 @@ def test_a_store_that_was_never_reached_is_left_in_time(place, colour):
 @COLOURS
 def test_an_outcome_is_recorded_later_if_the_store_hangs_at_the_end(place, colour):
     """The caller gets an error in time; what the function returned is recorded without it."""
+
+    def check(limit):
+        name, place.ran = f"for {limit}", 0
+        try:
+            with pytest.raises(StoreUnavailable) as caught:
+                place.call(colour, name, effect=lambda: place.hang() or "paid")
+            assert any("ran and returned" in note for note in caught.value.__notes__)
+            assert place.ran == 1
+            assert place.state(name) is not RecordState.SUCCEEDED
+        finally:
+            place.heal()
+        wait_until(lambda: place.state(name) is RecordState.SUCCEEDED, "the outcome")
+        assert place.call("sync", name) == "paid"
+        assert place.ran == 1
+
     assert place.call(colour, "patient", key="before") == "done"
-    with pytest.raises(StoreUnavailable) as caught:
-        place.call(colour, "longer", effect=lambda: place.hang() or "paid")
-    assert any("ran and returned" in note for note in caught.value.__notes__)
-    assert place.ran == 2
-    assert place.state("longer") is not RecordState.SUCCEEDED
-    place.heal()
-    wait_until(lambda: place.state("longer") is RecordState.SUCCEEDED, "the outcome")
-    assert place.call("sync", "longer") == "paid"
-    assert place.ran == 2
+    at_some_speed(check, *CLAIMED)
 
 
 @pytest.fixture
@@ -211,9 +219,15 @@ def _generous(monkeypatch):
 def test_a_function_that_takes_all_the_time_is_still_recorded(place, colour):
     """The last step has a time of its own: a healthy store takes it after the deadline."""
     late = threading.Event()
-    effect = lambda: late.wait(LONGER + 0.1) or "paid"  # noqa: E731 -- passed on
-    assert place.call(colour, "longer", effect=effect) == "paid"
-    assert place.state("longer") is RecordState.SUCCEEDED
+
+    def check(limit):
+        name = f"for {limit}"
+        effect = lambda: late.wait(limit + 0.1) or "paid"  # noqa: E731 -- passed on
+        assert place.call(colour, name, effect=effect) == "paid"
+        assert place.state(name) is RecordState.SUCCEEDED
+
+    assert place.call(colour, "patient", key="before") == "done"
+    at_some_speed(check, *CLAIMED)
 
 
 @COLOURS

@@ -249,10 +249,10 @@ def test_a_step_that_lasts_longer_than_a_second_has_the_child_refuse(tmp_path):
     program = """
     engine = Engine(url)
     once(engine, "before")
-    began = threading.Event()
+    began, ended = threading.Event(), threading.Event()
     def slow(value, now):
         began.set()
-        time.sleep(2.0)
+        ended.wait(60.0)
         return mainstay.core.base.change.Change(b"slow"), None
     import mainstay.core.base.change
     step = threading.Thread(target=engine.store.transact, args=("s", "slow", slow))
@@ -267,6 +267,7 @@ def test_a_step_that_lasts_longer_than_a_second_has_the_child_refuse(tmp_path):
         except StoreUnavailable as error:
             note("refused", f"open {error}")
     assert reap(in_child(shown, end=sys.exit)) == 0
+    ended.set()
     step.join()
     assert engine.store.read("s", "slow")[0] == b"slow"
     once(engine, "after")
@@ -349,10 +350,10 @@ def test_a_database_in_memory_is_refused_while_a_step_is_in_it(tmp_path):
     """The copy would be in the middle of a step, with SQLite's own lock taken for ever."""
     program = """
     engine = Engine("sqlite:///:memory:")
-    began = threading.Event()
+    began, ended = threading.Event(), threading.Event()
     def slow(value, now):
         began.set()
-        time.sleep(2.0)
+        ended.wait(60.0)
         raise ValueError
     def step():
         try:
@@ -363,6 +364,7 @@ def test_a_database_in_memory_is_refused_while_a_step_is_in_it(tmp_path):
     thread.start()
     began.wait()
     assert reap(in_child(lambda: once(engine, "child"))) == 0
+    ended.set()
     thread.join()
     once(engine, "after")
     """
