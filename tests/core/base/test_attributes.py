@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay.core.base.attributes import CACHE_SIZE, _has_own, attribute, signals_of
+from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS, attribute, signals_of
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.give_up import newest_mark
@@ -71,7 +71,7 @@ def test_signals_of_other_exceptions_are_in_their_dict():
 def test_classes_that_are_remembered_are_bounded():
     for number in range(CACHE_SIZE + 5):
         signals_of(type(f"Made{number}", (Exception,), {})())
-    assert 0 < len(_has_own) <= CACHE_SIZE
+    assert 0 < len(KEEPS_SIGNALS) <= CACHE_SIZE
 
 
 @pytest.mark.parametrize("cls", [Hostile, HostileOSError])

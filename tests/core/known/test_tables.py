@@ -5,12 +5,13 @@ import pytest
 
 from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of
+from mainstay.core.base.attributes import CACHE_SIZE
 from mainstay.core.base.proof import Evidence
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of, unsafe_request
 from mainstay.core.known.kind import Kind, transient
-from mainstay.core.known.registry import CACHE_SIZE, REGISTRY, Registry
+from mainstay.core.known.registry import REGISTRY, Registry
 from mainstay.core.known.resolve import DEPTH, codes_by_table, hint_by_table
 from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status, status_row
 from mainstay.core.retry.classify import Rules, classify
@@ -281,7 +282,7 @@ def test_what_is_remembered_is_bounded():
     """Classes that are made by the thousand do not fill the memory."""
     for number in range(CACHE_SIZE + 1):
         REGISTRY.entry_of(library_class(f"Made{number}"))
-    assert len(REGISTRY._found) <= CACHE_SIZE
+    assert len(REGISTRY.found) <= CACHE_SIZE
 
 
 @pytest.mark.parametrize(

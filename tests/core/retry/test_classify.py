@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import errno
 from types import SimpleNamespace
 
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.base.attributes import KEEPS_SIGNALS
+from mainstay.core.known import http, resolve
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.naming import show_rule
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.table import Cases, Inner, Row, Table
+from mainstay.core.known.table import Cases, Inner, Row, Table, by_status
+from mainstay.core.retry import kinds
 from mainstay.core.retry.classify import CACHE_SIZE, Classification, Rules, classify
 from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
@@ -742,6 +746,18 @@ class Broken(Exception):
     """Of a table: its code decides, then what it wraps, then its class."""
 
 
+class Coded(Exception):
+    """Of a table: its code decides, then its status."""
+
+
+class SlowDown(Coded):
+    """Has the name of an error code, as classes that botocore makes have."""
+
+
+class Gone(Broken):
+    """Has the name of a code that may be inside."""
+
+
 class Lost(Exception):
     """Of a table: ambiguous, so its request decides too."""
 
@@ -766,19 +782,27 @@ OWN_TABLE = Table(
             {"busy": Row(Kind.OVERLOAD, "busy"), "no*": Row(Kind.PERMANENT, "refused")},
             otherwise=Inner("inner", otherwise=Row(Kind.TRANSIENT, "broken")),
         ),
+        f"{Coded.__module__}.Coded": Cases(
+            lambda error: [getattr(error, "code", None)],
+            {"busy": Row(Kind.OVERLOAD, "busy"), "no*": Row(Kind.PERMANENT, "refused")},
+            otherwise=by_status(),
+        ),
         f"{Lost.__module__}.Lost": Row(Kind.TRANSIENT, "no answer", ambiguous=True),
     },
     packages=(Broken.__module__,),
 )
 
+OTHER = {"Error": {"Code": "no"}, "ResponseMetadata": {"HTTPStatusCode": 404}}
 AWS = {"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}
 ATTRIBUTES = (
     *({"status_code": status} for status in (401, 404, 429, 503, 504, 42, "503")),
     *({"response": response} for response in (Reply(503), Reply(404), AWS)),
     *({"code": code} for code in ("busy", "nope", "no", "Broken", "503", 503, 7)),
     *({"code": "busy", "status_code": status} for status in (404, 503)),
+    *({"code": "no", "response": response} for response in (AWS, OTHER, Reply(503))),
     *({"retry_after": seconds} for seconds in (1, 2.5, "x")),
     *({"request": Sent(method)} for method in ("GET", "POST")),
+    *({"code": "no", "inner": with_attribute(Coded(), code=code)} for code in ("Gone", "busy")),
     *({"inner": cls()} for cls in (ConnectionResetError, PermissionError, KeyError)),
     {"ms_once": "PUT whose body is spent"},
     *({"winerror": number} for number in (5, 32)),
@@ -788,6 +812,9 @@ RAISED = (
     ConnectionError,
     OSError,
     Broken,
+    Gone,
+    Coded,
+    SlowDown,
     Lost,
     Property,
     ValueError,
@@ -796,13 +823,11 @@ RAISED = (
 )
 NUMBERS = ((), ("text",), (104, "reset"), (2, "gone"), (13, "denied"), ([2], "x"))
 FAILURES = st.tuples(*map(st.sampled_from, (RAISED, NUMBERS, ATTRIBUTES)))
-ON = st.lists(
-    st.sampled_from(
-        [OSError, Broken, Lost, Exception, "Broken", "busy", "status:503", "404", "SlowDown",
-         Kind.TRANSIENT, Kind.OVERLOAD, Kind.AUTH]
-    ),
-    max_size=3,
-).map(tuple)  # fmt: skip
+NAMED = (
+    OSError, Broken, Gone, Coded, SlowDown, Lost, Exception, "Broken", "busy", "status:503", "404",
+    "SlowDown", Kind.TRANSIENT, Kind.OVERLOAD, Kind.AUTH,
+)  # fmt: skip
+ON = st.lists(st.sampled_from(NAMED), max_size=3).map(tuple)
 
 
 def _made(cls, args, attributes):
@@ -820,6 +845,24 @@ def _all_of(answer):
     return fields, known and [getattr(known, name) for name in names]
 
 
+@contextlib.contextmanager
+def _nothing_remembered():
+    """Inside, nothing is known of classes and rows that were met before."""
+    caches = (
+        resolve._known, resolve._of_rows, KEEPS_SIGNALS, REGISTRY.found, http._KEEPS_REQUESTS,
+        kinds._facts,
+    )  # fmt: skip
+    before = [dict(each) for each in caches]
+    for each in caches:
+        each.clear()
+    try:
+        yield
+    finally:
+        for each, kept in zip(caches, before, strict=True):
+            each.clear()
+            each.update(kept)
+
+
 @given(
     failures=st.lists(FAILURES, min_size=10, max_size=40),
     on=st.none() | ON,
@@ -828,12 +871,26 @@ def _all_of(answer):
 )
 def test_what_is_remembered_is_what_would_be_decided_anew(failures, on, never, version):
     """A law: rules that have seen other failures, and rules that have seen none, agree."""
+    _agree(failures, on, never, version)
+
+
+@pytest.mark.parametrize("rule", [None, *NAMED], ids=str)
+@pytest.mark.parametrize("cls", RAISED)
+def test_each_failure_of_a_class_is_decided_as_if_it_were_the_first(cls, rule):
+    """The same for every attribute that decides, one after the other."""
+    failures = [(cls, (), attributes) for attributes in ATTRIBUTES]
+    _agree(failures, None if rule is None else (rule,), (), 3)
+
+
+def _agree(failures, on, never, version):
     REGISTRY.register(OWN_TABLE)
     try:
         warm = Rules(on, never, version=version)
         for made in (*failures, *failures):
-            fresh = Rules(on, never, version=version)
-            assert _all_of(classify(_made(*made), warm)) == _all_of(classify(_made(*made), fresh))
+            remembered = _all_of(classify(_made(*made), warm))
+            with _nothing_remembered():
+                fresh = Rules(on, never, version=version)
+                assert remembered == _all_of(classify(_made(*made), fresh))
     finally:
         REGISTRY.unregister(OWN_TABLE.library)
 

@@ -2,6 +2,8 @@
 
 import calendar
 import email.utils
+import http.client
+import io
 import math
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from types import SimpleNamespace
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.retry.retry_after import Hint, hint_of, parse, parse_date
+from mainstay.core.known.kind import qualified_name
+from mainstay.core.retry.retry_after import FOLDING, Hint, hint_of, parse, parse_date
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31)).map(  # noqa: DTZ001
     lambda moment: moment.replace(microsecond=0, tzinfo=UTC)
@@ -209,6 +212,17 @@ BEFORE = "Sun, 06 Nov 1994 08:49:27 GMT"
 def test_a_hint_is_found_where_libraries_put_it(error):
     """On the exception, in its response's headers, in its own, or in botocore's metadata."""
     assert as_pair(hint_of(error)) == (10.0, None)
+
+
+def message(text=""):
+    return http.client.parse_headers(io.BytesIO(text.encode() + b"\r\n\r\n"))
+
+
+def test_headers_that_know_a_name_in_any_case_are_asked_once():
+    """Those of the standard library are; the libraries' own are in tests/integrations."""
+    assert as_pair(hint_of(failure(headers=message("retry-AFTER: 10")))) == (10.0, None)
+    assert as_pair(hint_of(failure(headers=message("Server: x")))) is None
+    assert qualified_name(http.client.HTTPMessage) in FOLDING
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from mainstay.core.base.types import UserValue
+
+    T = TypeVar("T")
 
 
 def attribute(holder: object, name: str) -> UserValue:
@@ -35,28 +40,52 @@ SIGNALS = ("__notes__", "headers", "response", "retry_after", "status", "status_
 """What of an exception decides about it, whatever library it is from."""
 CACHE_SIZE = 1000
 """Classes that are remembered; far more than a program raises."""
-_has_own: dict[type, bool] = {}
+
+
+class PerClass(dict[type, "T"]):
+    """What is found out about a class when it is first asked for; bounded.
+
+    Reading a dict is no call of a Python function, and failing calls read several.
+
+    >>> names = PerClass(lambda cls: cls.__name__)
+    >>> names[OSError], len(names)
+    ('OSError', 1)
+    """
+
+    __slots__ = ("find",)
+
+    def __init__(self, find: Callable[[type], T]) -> None:
+        self.find = find
+
+    def __missing__(self, cls: type) -> T:
+        if len(self) >= CACHE_SIZE:
+            self.clear()
+        found = self[cls] = self.find(cls)
+        return found
+
+
+def _keeps_signals(cls: type) -> bool:
+    reads: object = getattr(cls, "__getattribute__", None)
+    if reads is not BaseException.__getattribute__:
+        return False
+    return not any(carries(cls, name) for name in (*SIGNALS, "__getattr__", "__slots__"))
+
+
+KEEPS_SIGNALS = PerClass(_keeps_signals)
+"""Whether all SIGNALS that an exception of the class has are in its dict.
+
+Not if the class may have one: as a property, a class attribute, a slot or by `__getattr__`. Reading
+a dict takes a fraction of the time that a careful `getattr` takes.
+"""
 
 
 def signals_of(exception: BaseException) -> dict[str, UserValue] | None:
-    """The attributes of an exception, if all SIGNALS that it has are among them.
-
-    None if its class may have one: as a property, a class attribute, a slot or by `__getattr__`.
-    Reading a dict takes a fraction of the time that a careful `getattr` takes.
+    """The attributes of an exception, if all SIGNALS that it has are among them; or None.
 
     >>> signals_of(OSError(2, "no such file"))
     {}
     """
-    cls = type(exception)
-    found = _has_own.get(cls)
-    if found is None:
-        if len(_has_own) >= CACHE_SIZE:
-            _has_own.clear()
-        reads: object = getattr(cls, "__getattribute__", None)
-        is_own = reads is not BaseException.__getattribute__
-        found = is_own or any(carries(cls, name) for name in (*SIGNALS, "__getattr__", "__slots__"))
-        _has_own[cls] = found
-    return None if found else exception.__dict__
+    return exception.__dict__ if KEEPS_SIGNALS[type(exception)] else None
 
 
 def add_note(exception: BaseException, note: str) -> None:

@@ -24,21 +24,23 @@ def codes_of(exception: BaseException) -> tuple[str, ...]:
     recorded = exception.__dict__.get(RECORDED_CODES)
     if recorded is not None:
         return (*recorded, str(status_of(exception)))
-    found = dict.fromkeys(codes_by_table(exception))
+    found = codes_by_table(exception)
     if not found:  # a table has all that there are, and other names may be deprecated ones
         for name in _NAMES:
-            found.update(dict.fromkeys(_code_texts(attribute(exception, name))))
+            found += _code_texts(attribute(exception, name))
     status = status_of(exception)
     if status is not None:
-        found[str(status)] = None
+        found += (str(status),)
     signals = signals_of(exception)
     response = attribute(exception, "response") if signals is None else signals.get("response")
     if isinstance(response, dict) and isinstance(response.get("Error"), dict):
-        found.update(dict.fromkeys(_code_texts(response["Error"].get("Code"))))
-    return tuple(found)
+        found += _code_texts(response["Error"].get("Code"))
+    return tuple(dict.fromkeys(found))
 
 
 def _code_texts(code: object) -> tuple[str, ...]:
+    if type(code) is str:
+        return (code,)
     if callable(code):  # grpc.RpcError.code()
         try:
             code = code()

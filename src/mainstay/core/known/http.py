@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute, signals_of
+from mainstay.core.base.attributes import KEEPS_SIGNALS, PerClass, attribute, carries
 from mainstay.core.known.kind import Kind
 
 TYPE_CHECKING = False
@@ -21,7 +21,6 @@ STATUS_KINDS = {
     503: Kind.OVERLOAD,
     504: Kind.TIMEOUT,
 }
-_STATUS_NAMES = frozenset({"response", "status", "status_code"})
 AMBIGUOUS_STATUSES = frozenset({500, 502, 504})
 """After these the request may have been carried out, in part or whole."""
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
@@ -45,14 +44,19 @@ def kind_of_status(status: int) -> Kind:
 
 def status_of(exception: BaseException) -> int | None:
     """The HTTP status an exception carries, as httpx, requests, aiohttp and urllib spell it."""
-    signals = signals_of(exception)
-    if signals is not None and _STATUS_NAMES.isdisjoint(signals):
-        return None
-    for name in ("status_code", "status"):
-        status = attribute(exception, name) if signals is None else signals.get(name)
-        if type(status) is int and 100 <= status < 600:
-            return status
-    response = attribute(exception, "response") if signals is None else signals.get("response")
+    if KEEPS_SIGNALS[type(exception)]:
+        carried = exception.__dict__
+        response = carried.get("response")
+        if response is None and "status_code" not in carried and "status" not in carried:
+            return None
+        status, other = carried.get("status_code"), carried.get("status")
+    else:
+        status, other = attribute(exception, "status_code"), attribute(exception, "status")
+        response = attribute(exception, "response")
+    if type(status) is int and 100 <= status < 600:
+        return status
+    if type(other) is int and 100 <= other < 600:
+        return other
     return None if response is None else status_of_response(response)
 
 
@@ -60,11 +64,13 @@ def status_of_response(response: object) -> int | None:
     """The HTTP status of a response, as httpx, requests, aiohttp and botocore spell it."""
     if isinstance(response, dict):
         return _status_in(response)
-    for name in ("status_code", "status"):
-        status = attribute(response, name)
-        if type(status) is int and 100 <= status < 600:
-            return status
-    return None
+    try:
+        status = getattr(response, "status_code", None)
+    except Exception:  # a property may raise
+        status = None
+    if type(status) is not int or not 100 <= status < 600:
+        status = attribute(response, "status")
+    return status if type(status) is int and 100 <= status < 600 else None
 
 
 def _status_in(response: Mapping[object, object]) -> int | None:
@@ -89,9 +95,22 @@ def unsafe_request(
     >>> unsafe_request(error)
     'POST without an Idempotency-Key'
     """
-    request = _request_of(exception)
+    if _KEEPS_REQUESTS[type(exception)]:
+        carried = exception.__dict__
+        request, response = carried.get("request"), carried.get("response")
+        request = carried.get("request_info") if request is None else request
+    else:
+        request, response = attribute(exception, "request"), attribute(exception, "response")
+        request = attribute(exception, "request_info") if request is None else request
+    if request is None and response is not None:
+        request = attribute(response, "request")
     if request is None and find is not None:
-        request = _found(find, exception)
+        try:
+            request = find(exception)
+        except Exception:  # of another version of the library than the table knows
+            return ""
+    if request is None:
+        return ""
     method = attribute(request, "method")
     if not isinstance(method, str) or method.upper() in REPEATABLE_METHODS:
         return ""
@@ -115,16 +134,9 @@ def sent_once(exception: BaseException) -> str:
     return request if isinstance(request, str) else ""
 
 
-def _request_of(exception: BaseException) -> object:
-    for name in ("request", "request_info"):
-        found = attribute(exception, name)
-        if found is not None:
-            return found
-    return attribute(attribute(exception, "response"), "request")
+def _keeps_requests(cls: type) -> bool:
+    return KEEPS_SIGNALS[cls] and not (carries(cls, "request") or carries(cls, "request_info"))
 
 
-def _found(find: Callable[[BaseException], object], exception: BaseException) -> object:
-    try:
-        return find(exception)
-    except Exception:  # of another version of the library than the table knows
-        return None
+_KEEPS_REQUESTS = PerClass(_keeps_requests)
+"""Whether the request that an exception of the class carries is in its dict, or in its response."""

@@ -55,8 +55,8 @@ class Known:
     """What is known of one exception."""
 
     __slots__ = (
-        "by_code", "by_status", "by_type", "is_ambiguous", "is_shared", "kind", "once", "reason",
-        "table", "unsafe",
+        "by_code", "by_status", "by_type", "codes", "is_ambiguous", "is_shared", "kind", "once",
+        "reason", "table", "unsafe",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,8 @@ class Known:
     ) -> None:
         self.by_status = False
         """Whether an HTTP status decided, and no other code."""
+        self.codes: tuple[str, ...] = ()
+        """All that the table has read of the exception, statuses aside, if that decided."""
         self.is_shared = False
         """Whether this very object is the answer for all exceptions that are alike."""
         self.kind = kind

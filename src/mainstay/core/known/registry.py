@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weakref import ref
 
-from mainstay.core.base.attributes import CACHE_SIZE
+from mainstay.core.base.attributes import PerClass
 from mainstay.core.known.kind import qualified_name
 from mainstay.core.known.table import Same, Table
 
@@ -27,16 +27,29 @@ if TYPE_CHECKING:
         def forget(self) -> None: ...
 
 
+class _Found(PerClass["Found | None"]):
+    """The entry of each class."""
+
+    __slots__ = ()
+
+    def __missing__(self, cls: type) -> Found | None:
+        try:
+            return super().__missing__(cls)
+        except Exception:  # no file can be opened, or the program ends: the failure is not lost
+            return None
+
+
 class Registry:
     """Tables, and what was found for a class."""
 
-    __slots__ = ("_dependent", "_found", "_own", "find")
+    __slots__ = ("_dependent", "_own", "find", "found")
 
     def __init__(self) -> None:
         self.find: Callable[[str], Table | None] = _nothing
         """Finds the table of a package; integrations/errors/ sets it."""
         self._own: list[Table] = []
-        self._found: dict[type, Found | None] = {}
+        self.found = _Found(self._look_up)
+        """The same for all classes: failing calls read it without a call of a function."""
         self._dependent: list[ref[Dependent]] = []
 
     def depend(self, dependent: Dependent) -> None:
@@ -61,7 +74,7 @@ class Registry:
 
     def forget(self) -> None:
         """Forgets what was found."""
-        self._found = {}
+        self.found = _Found(self._look_up)  # what is looked up meanwhile goes into the old one
         for each in self._dependent:
             dependent = each()
             if dependent is not None:
@@ -69,19 +82,7 @@ class Registry:
 
     def entry_of(self, cls: type[BaseException]) -> Found | None:
         """The table, the name of the class that has the entry, and the entry; None if unknown."""
-        before = self._found
-        try:
-            return before[cls]
-        except KeyError:
-            pass
-        try:
-            found = self._look_up(cls)
-        except Exception:  # no file can be opened, or the program ends: the failure is not lost
-            return None
-        if len(before) >= CACHE_SIZE:
-            before = self._found = {}
-        before[cls] = found
-        return found
+        return self.found[cls]
 
     def _look_up(self, cls: type[BaseException]) -> Found | None:
         for base in cls.__mro__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.base.attributes import CACHE_SIZE
-from mainstay.core.known.http import sent_once, status_of, unsafe_request
+from mainstay.core.known.http import ONCE, sent_once, status_of, unsafe_request
 from mainstay.core.known.kind import NOTHING_KNOWN, Known, shared
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, status_row
@@ -25,16 +25,19 @@ def known_by_table(
 
     `kind_of` judges what an exception wraps, which may be of no table.
     """
-    found = REGISTRY.entry_of(type(exception))
+    found = REGISTRY.found[type(exception)]
     if found is None:
         return None
     table, _, entry = found
     known = _judged(table, entry, exception, kind_of, depth)
-    once, unsafe = known.once or sent_once(exception), known.unsafe
-    if known.is_ambiguous and _changes_nothing(table, exception):
-        unsafe = ""
-    elif known.is_ambiguous and not unsafe:
-        unsafe = unsafe_request(exception, table.request)
+    once, unsafe = known.once, known.unsafe
+    if known.is_ambiguous:
+        if table.changes_nothing is not None and _changes_nothing(table, exception):
+            unsafe = ""
+        elif not unsafe:
+            unsafe = unsafe_request(exception, table.request)
+    if ONCE in exception.__dict__:
+        once = once or sent_once(exception)
     if once != known.once or unsafe != known.unsafe:
         known = known.copied()
         known.once, known.unsafe = once, unsafe
@@ -56,12 +59,16 @@ def _judged(
     kind_of: Callable[[BaseException, int], Known],
     depth: int,
 ) -> Known:
-    by_code, is_plain = False, isinstance(entry, Row)
-    is_of_status = isinstance(entry, Cases) and _is_of_status(entry)
+    first, is_plain = entry, isinstance(entry, Row)
     while not isinstance(entry, Row):
         if isinstance(entry, Cases):
-            row = entry.row(exception)
-            by_code, entry = row is not None, entry.otherwise if row is None else row
+            cases = entry.cases(exception)
+            if cases:
+                key = table.library, entry, cases, entry is first
+                known = _known.get(key) or _by_cases(*key)
+                if known is not None:
+                    return known
+            entry = entry.otherwise
             continue
         assert isinstance(entry, Inner), "what is `Same` was followed"
         inner = entry.of(exception)
@@ -70,32 +77,40 @@ def _judged(
             if known.reason != NOTHING_KNOWN:
                 return _inside(table, known, is_ambiguous=known.is_ambiguous or entry.ambiguous)
         entry = entry.otherwise
-    if not by_code:
-        status = status_of(exception)
-        if status is not None and status >= 400:  # also of a user's own class that derives from it
-            entry, by_code, is_plain, is_of_status = status_row(status), True, False, False
-    return _stated(table, entry, is_plain, by_code, is_of_status)
+    status = status_of(exception)
+    by_code = status is not None and status >= 400  # also of a user's own class derived from it
+    row = entry if status is None or not by_code else status_row(status)
+    stated = table.library, row, is_plain and not by_code, by_code
+    return _of_rows.get(stated) or _by_row(*stated)
 
 
-def _is_of_status(cases: Cases) -> bool:
-    """Whether a status is all that is read."""
-    return cases.of == "status" and isinstance(cases.otherwise, Row)
+_known: dict[tuple[str, Cases, tuple[str, ...], bool], Known] = {}
+_of_rows: dict[tuple[str, Row, bool, bool], Known] = {}
+"""What cases and rows state of exceptions that are alike: one object for all of them."""
 
 
-_known: dict[tuple[str, Row, bool, bool, bool], Known] = {}
+def _by_cases(library: str, cases: Cases, found: tuple[str, ...], is_first: bool) -> Known | None:
+    """What is known by what an exception carries; None if no case has a row."""
+    row = cases.row_of(found)
+    if row is None:
+        return None
+    known = Known(row.kind, row.why, by_code=True, is_ambiguous=row.ambiguous, table=library)
+    known.by_status = is_first and cases.is_status
+    known.codes = found if is_first and cases.is_last else ()
+    if len(_known) >= CACHE_SIZE:
+        _known.clear()
+    return _known.setdefault((library, cases, found, is_first), shared(known))
 
 
-def _stated(table: Table, row: Row, by_type: bool, by_code: bool, by_status: bool) -> Known:
-    """What a row states of an exception: one object for all exceptions that are alike."""
-    key = table.library, row, by_type, by_code, by_status
-    found = _known.get(key)
-    if found is None:
-        if len(_known) >= CACHE_SIZE:
-            _known.clear()
-        found = Known(row.kind, row.why, by_type, by_code=by_code, is_ambiguous=row.ambiguous)
-        found.table, found.by_status = table.library, by_status
-        _known[key] = shared(found)
-    return found
+def _by_row(library: str, row: Row, by_type: bool, by_code: bool) -> Known:
+    """What is known by the class, or by its status alone."""
+    if len(_of_rows) >= CACHE_SIZE:
+        _of_rows.clear()
+    is_ambiguous = row.ambiguous
+    known = Known(
+        row.kind, row.why, by_type, by_code=by_code, is_ambiguous=is_ambiguous, table=library
+    )
+    return _of_rows.setdefault((library, row, by_type, by_code), shared(known))
 
 
 def _inside(table: Table, known: Known, *, is_ambiguous: bool) -> Known:
@@ -113,7 +128,7 @@ def _inside(table: Table, known: Known, *, is_ambiguous: bool) -> Known:
 
 def repeated_inside(exception: BaseException) -> tuple[str, int, str] | None:
     """The library that has repeated the request by itself, how often it was sent, the remedy."""
-    found = REGISTRY.entry_of(type(exception))
+    found = REGISTRY.found[type(exception)]
     own = None if found is None else found[0].own_retries
     if found is None or own is None:
         return None
@@ -123,7 +138,7 @@ def repeated_inside(exception: BaseException) -> tuple[str, int, str] | None:
 
 def codes_by_table(exception: BaseException, depth: int = 0) -> tuple[str, ...]:
     """The error codes that the table of its library reads, those of what it wraps included."""
-    found = REGISTRY.entry_of(type(exception))
+    found = REGISTRY.found[type(exception)]
     entry = None if found is None else found[2]
     codes: tuple[str, ...] = ()
     while isinstance(entry, Cases | Inner):
@@ -137,9 +152,15 @@ def codes_by_table(exception: BaseException, depth: int = 0) -> tuple[str, ...]:
     return codes
 
 
+def reads_hint(cls: type[BaseException]) -> bool:
+    """Whether the table of a library reads how long to wait from its exceptions."""
+    found = REGISTRY.found[cls]
+    return found is not None and found[0].hint is not None
+
+
 def hint_by_table(exception: BaseException) -> object:
     """How long the other side asks to wait, where the table of its library reads it."""
-    found = REGISTRY.entry_of(type(exception))
+    found = REGISTRY.found[type(exception)]
     read = None if found is None else found[0].hint
     if read is None:
         return None

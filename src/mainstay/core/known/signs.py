@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute, signals_of
+from mainstay.core.base.attributes import KEEPS_SIGNALS, signals_of
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of
 from mainstay.core.known.naming import STATUS, is_name
@@ -33,7 +33,9 @@ class Asked:
 
     def signs(self, exception: BaseException, known: Known) -> Signs:
         """Those of a failure; two failures with the same signs are decided alike."""
-        has_codes = self.names or (self.classes and _has_names(exception, known))
+        has_codes = self.names
+        if self.classes and not has_codes and (known.by_code or known.unsafe):
+            has_codes = bool(known.unsafe) or _has_others(exception, known)
         if known.is_shared and not has_codes:
             return type(exception), known
         return (
@@ -49,14 +51,16 @@ class Asked:
         return is_bare and not self.names and signals_of(exception) is not None
 
 
-def _has_names(exception: BaseException, known: Known) -> bool:
-    """Whether a code of it may be the name of a class: an HTTP status is none."""
-    if known.unsafe:
+def _has_others(exception: BaseException, known: Known) -> bool:
+    """Whether a code of it, besides those that are known, may be the name of a class.
+
+    A status is none.
+    """
+    if not (known.by_status or known.codes) or not KEEPS_SIGNALS[type(exception)]:
         return True
-    if not known.by_code or not known.by_status:
-        return known.by_code
-    signals = signals_of(exception)
-    return signals is None or type(signals.get("response")) is dict
+    response = exception.__dict__.get("response")
+    error = response.get("Error") if isinstance(response, dict) else None
+    return isinstance(error, dict) and error.get("Code") not in known.codes
 
 
 def numbers_of(exception: BaseException) -> Signs:
@@ -65,6 +69,9 @@ def numbers_of(exception: BaseException) -> Signs:
     >>> numbers_of(OSError(2, "no such file"))
     (<class 'FileNotFoundError'>, 2, None)
     """
-    number, of_windows = attribute(exception, "errno"), attribute(exception, "winerror")
+    try:
+        number, of_windows = getattr(exception, "errno", None), getattr(exception, "winerror", None)
+    except Exception:  # a property of a class of its own
+        return ()
     is_usual = type(number) in _NUMBERS and type(of_windows) in _NUMBERS
     return (type(exception), number, of_windows) if is_usual else ()

@@ -15,7 +15,7 @@ import mainstay.core.known.naming as naming
 from mainstay.core.known.http import ONCE, sent_once
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.resolve import hint_by_table
+from mainstay.core.known.resolve import hint_by_table, reads_hint
 from mainstay.core.known.signs import Asked, numbers_of
 from mainstay.core.retry.kinds import is_never_retried, kind_of
 from mainstay.core.retry.not_retried import (
@@ -165,12 +165,17 @@ class Rules:
         self.decided: dict[Signs, Classification] = _NOTHING
         """The answers by type, codes and what was known of a failure."""
 
+    def ask(self) -> Asked:
+        """What the rules ask of a failure; found out when it is first needed."""
+        if self.asked is None:
+            self.asked = Asked(self.retry_on or (), self.never_retry_on)
+        return self.asked
+
     def settle(self, cls: type, answer: Classification) -> None:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
         if answer.is_ambiguous or any(hasattr(cls, name) for name in _CLASS_SIGNALS):
             return
-        found = REGISTRY.entry_of(cls)
-        if found is not None and found[0].hint is not None:  # it may read anything
+        if reads_hint(cls):  # it may read anything
             return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
@@ -199,18 +204,30 @@ def classify(
     >>> classify(PermissionError(), Rules(retry_on=(OSError,))).retryable
     False
     """
-    carried = exception.__dict__
-    answer = None if carried else _decided_before(exception, rules)
-    if answer is not None:
-        return answer  # with nothing that could ask for a wait
-    is_plain = _INSTANCE_SIGNALS.isdisjoint(carried)
-    answer = rules.settled.get(type(exception)) if is_plain else None
-    if answer is None:
-        answer = _decided(exception, rules, answers, is_plain=is_plain)
+    cls, carried = type(exception), exception.__dict__
+    answer = rules.settled.get(cls)
+    if not carried:
+        if answer is None and isinstance(exception, OSError):
+            answer = rules.decided.get(numbers_of(exception))
+        if answer is not None:
+            return answer  # with nothing that could ask for a wait
+    elif answer is not None and not _INSTANCE_SIGNALS.isdisjoint(carried):
+        answer = None
+    if answer is None and not rules.remembers:
+        answer = _judged(exception, rules, answers, None, ())
+    elif answer is None:
+        known = _known(exception) if ONCE in carried else kind_of(exception)
+        asked = rules.asked or rules.ask()
+        if known.is_shared and not (asked.names or known.by_code or known.unsafe):
+            signs: Signs = cls, known  # as those below, without a call
+        else:
+            signs = asked.signs(exception, known)
+        answer = rules.decided.get(signs) or _judged(exception, rules, answers, known, signs)
     hint = hint_of(exception)
     if hint is None and answer.known is not None:
-        asked = hint_by_table(exception)
-        hint = None if asked is None else parse(asked)
+        found = REGISTRY.found[cls]
+        if found is not None and found[0].hint is not None:
+            hint = parse(hint_by_table(exception))
     if hint is None:
         return answer
     return Classification(
@@ -248,34 +265,17 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
         return None
 
 
-def _decided_before(exception: BaseException, rules: Rules) -> Classification | None:
-    """The answer for an exception without attributes, if its class and number have decided."""
-    answer = rules.settled.get(type(exception))
-    if answer is None and isinstance(exception, OSError):
-        return rules.decided.get(numbers_of(exception))
-    return answer
-
-
-def _decided(
-    exception: BaseException, rules: Rules, answers: Answers | None, *, is_plain: bool
+def _judged(
+    exception: BaseException, rules: Rules, given: Answers | None, known: Known | None, signs: Signs
 ) -> Classification:
-    """The answer of the rules, or that of the last failure with the same signs."""
-    if not rules.remembers or isinstance(exception, BaseExceptionGroup):
-        inquiry = _Inquiry(exception, rules, answers or Answers())
-        answer = inquiry.answer()
-    else:
-        known = _known(exception)
-        asked = rules.asked = rules.asked or Asked(rules.retry_on or (), rules.never_retry_on)
-        signs = asked.signs(exception, known)
-        found = rules.decided.get(signs)
-        if found is not None:
-            return found
-        inquiry = _Inquiry(exception, rules, answers or Answers())
-        answer = inquiry.answer(known)
+    """The answer of the rules for a failure unlike those before it; it is kept if it may be."""
+    inquiry = _Inquiry(exception, rules, given or Answers())
+    answer = inquiry.answer(known)
+    if known is not None and not isinstance(exception, BaseExceptionGroup):
         rules.decide_alike(signs, answer)
-        if asked.is_numbered(exception, known):
+        if rules.ask().is_numbered(exception, known):
             rules.decide_alike(numbers_of(exception), answer)
-    if is_plain and inquiry.by_type:
+    if inquiry.by_type and _INSTANCE_SIGNALS.isdisjoint(exception.__dict__):
         rules.settle(type(exception), answer)
     return answer
 

@@ -12,7 +12,7 @@ Moments are numbers, and this module does not count them: a caller of `Plan.note
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import add_note, attribute, signals_of
+from mainstay.core.base.attributes import KEEPS_SIGNALS, add_note, attribute
 from mainstay.core.base.printable import printable
 from mainstay.core.known.headers import GAVE_UP
 from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
+
+    from mainstay.core.base.types import UserValue
 
 _OURS = "mainstay: "
 _MOST = 100
@@ -142,11 +144,11 @@ def newest_mark(exception: BaseException) -> GaveUp | None:
     7
     """
     cause = exception.__cause__
-    if isinstance(exception, BaseExceptionGroup) or isinstance(cause, BaseExceptionGroup):
+    if isinstance(exception, BaseExceptionGroup):
         return _newest_of_many(exception)
     if cause is None:
         return mark_on(exception)
-    if cause.__cause__ is not None:
+    if cause.__cause__ is not None or isinstance(cause, BaseExceptionGroup):
         return _newest_of_many(exception)
     mark, before = mark_on(exception), mark_on(cause)
     return mark if before is None or (mark and mark.moment >= before.moment) else before
@@ -177,9 +179,12 @@ def _reached(exception: BaseException) -> Iterator[BaseException]:
 
 def mark_on(exception: BaseException | None) -> GaveUp | None:
     """The mark on this very exception, if it has one that an outer retry can honour."""
-    signals = None if exception is None else signals_of(exception)
-    if signals is not None and "__notes__" not in signals and "response" not in signals:
+    if exception is None:
         return None
+    if KEEPS_SIGNALS[type(exception)] and "__notes__" not in exception.__dict__:
+        response = exception.__dict__.get("response")
+        note = None if response is None else _of_response(response)
+        return note if note is not None and note.moment != NO_MOMENT else None
     for note in _notes_on(exception):
         if note.moment != NO_MOMENT:
             return note
@@ -203,9 +208,14 @@ attribute. What `raise_for_status()` raises then has the response, and so the no
 
 
 def _of_response(response: object) -> GaveUp | None:
-    extensions = attribute(response, "extensions")
-    has_extensions = isinstance(extensions, dict)
-    note = extensions.get(ON_RESPONSE) if has_extensions else attribute(response, ON_RESPONSE)
+    if type(response) is dict:  # botocore's, parsed
+        return None
+    try:
+        extensions: UserValue = getattr(response, "extensions", None)
+        has_some = isinstance(extensions, dict)
+        note = extensions.get(ON_RESPONSE) if has_some else getattr(response, ON_RESPONSE, None)
+    except Exception:  # a property may raise
+        return None
     return note if type(note) is GaveUp else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 
-from mainstay.core.base.attributes import CACHE_SIZE, attribute
+from mainstay.core.base.attributes import PerClass, attribute
 from mainstay.core.known.http import kind_of_status, status_of
 from mainstay.core.known.kind import NOTHING_KNOWN, Kind, Known, qualified_name, shared
 from mainstay.core.known.resolve import known_by_table
@@ -67,12 +67,12 @@ def kind_of(exception: BaseException, depth: int = 0) -> Known:
         return Known(known.kind, known.reason)  # of this instance, whatever its type
     if isinstance(exception, OSError):
         return _kind_of_oserror(exception)
-    return _facts_of(type(exception)).known
+    return _facts[type(exception)].known
 
 
 def wrapped(exception: BaseException) -> BaseException | None:
     """The real exception inside urllib's URLError."""
-    if not _facts_of(type(exception)).is_wrapper:
+    if not _facts[type(exception)].is_wrapper:
         return None
     reason = attribute(exception, "reason")
     return reason if isinstance(reason, BaseException) else None
@@ -134,7 +134,7 @@ _SETTLED_OSERRORS = (ConnectionError, TimeoutError)
 
 
 def _kind_of_oserror(exception: OSError) -> Known:
-    facts = _facts_of(type(exception))
+    facts = _facts[type(exception)]
     if facts.has_foreign_numbers:
         if type(exception).__name__ == "gaierror" and number_of(exception, "errno") in _EAI_AGAIN:
             return Known(Kind.TRANSIENT, "a name that cannot be resolved for now")
@@ -236,13 +236,4 @@ def _by_ancestors(cls: type[BaseException], names: list[str]) -> tuple[Kind, str
     return Kind.UNKNOWN, NOTHING_KNOWN
 
 
-_facts: dict[type, _ClassFacts] = {}
-
-
-def _facts_of(cls: type[BaseException]) -> _ClassFacts:
-    found = _facts.get(cls)
-    if found is None:
-        if len(_facts) >= CACHE_SIZE:
-            _facts.clear()
-        found = _facts[cls] = _ClassFacts(cls)
-    return found
+_facts = PerClass(_ClassFacts)

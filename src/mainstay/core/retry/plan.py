@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import PerClass
 from mainstay.core.base.entropy import MASK, uniform
 from mainstay.core.base.rule import RULE
 from mainstay.core.retry.classify import classify
 from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
-from mainstay.core.retry.give_up import NO_MOMENT, GaveUp, newest_mark
+from mainstay.core.retry.give_up import NO_MOMENT, GaveUp, mark_on, newest_mark
 from mainstay.core.retry.hooks import RELEASE
 from mainstay.core.retry.not_retried import after_retries, leave
 from mainstay.errors import AttemptTimeout, NestedRetryError
@@ -157,14 +158,16 @@ def fast_decision(
     return policy.delay(attempt, uniform(key, attempt), previous)
 
 
-_OF_THE_FLOW = (BaseExceptionGroup, AttemptTimeout, NestedRetryError)
-"""Failures that the flow treats by what they are, besides their kind."""
+_OF_THE_FLOW = PerClass(
+    lambda cls: issubclass(cls, BaseExceptionGroup | AttemptTimeout | NestedRetryError)
+)
+"""Whether the flow treats failures of a class by what they are, besides their kind."""
 
 
 def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     """The classification of a failure; None if more than that, and the attempts left, decide."""
     rules = plan.policy._rules
-    if rules.functions or isinstance(failure, _OF_THE_FLOW) or RELEASE in failure.__dict__:
+    if rules.functions or _OF_THE_FLOW[type(failure)] or RELEASE in failure.__dict__:
         return None
     verdict = classify(failure, rules)
     if verdict.hint is not None or (verdict.is_ambiguous and plan.idempotency == "unsafe"):
@@ -172,4 +175,5 @@ def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     known = verdict.known
     if verdict.retryable and known is not None and known.table not in plan.looked:
         return None  # the flow looks for retries of the client's own, once
-    return verdict if newest_mark(failure) is None else None
+    mark = mark_on(failure) if failure.__cause__ is None else newest_mark(failure)
+    return verdict if mark is None else None

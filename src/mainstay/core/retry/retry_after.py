@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 
-from mainstay.core.base.attributes import attribute, signals_of
+from mainstay.core.base.attributes import KEEPS_SIGNALS, PerClass, attribute
 from mainstay.core.base.validate import in_seconds
+from mainstay.core.known.kind import qualified_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
 
-_SIGNALS = frozenset({"headers", "response", "retry_after"})
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _ZONES = {
     **dict.fromkeys(("GMT", "UT", "UTC", "Z"), 0),
@@ -44,18 +44,22 @@ def hint_of(exception: BaseException) -> Hint | None:
     >>> hint_of(error).seconds
     2.5
     """
-    signals = signals_of(exception)
-    is_group = isinstance(exception, BaseExceptionGroup)
-    if signals is not None and not is_group and _SIGNALS.isdisjoint(signals):
-        return None
-    own = attribute(exception, "retry_after")
+    if KEEPS_SIGNALS[type(exception)]:
+        carried = exception.__dict__
+        own, response = carried.get("retry_after"), carried.get("response")
+        headers = carried.get("headers")
+    else:
+        own, response = attribute(exception, "retry_after"), attribute(exception, "response")
+        headers = attribute(exception, "headers")
     if own is not None:
         return parse(own)
     if isinstance(exception, BaseExceptionGroup):
         hints = [hint for hint in map(hint_of, exception.exceptions) if hint is not None]
         return max(hints, key=lambda hint: hint.seconds or 0.0, default=None)
-    response = attribute(exception, "response")
-    headers = _headers_of(response) or attribute(exception, "headers")
+    if response is not None:
+        headers = _headers_of(response) or headers
+    if headers is None:
+        return None
     try:
         return _from_headers(headers)
     except Exception:  # headers that only look like some
@@ -89,7 +93,7 @@ def parse(value: object, date: object = None) -> Hint | None:
     >>> parse("2026-11-16T12:00:00+02:00").at == parse("Mon, 16 Nov 2026 10:00:00 GMT").at
     True
     """
-    if type(value) is Hint:
+    if value is None or type(value) is Hint:
         return value
     seconds = _number(in_seconds(value))
     if seconds is not None:
@@ -105,13 +109,31 @@ def _headers_of(response: object) -> UserValue:
     if isinstance(response, dict):  # botocore's parsed response
         metadata = response.get("ResponseMetadata")
         return metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
-    return attribute(response, "headers")
+    try:
+        return getattr(response, "headers", None)
+    except Exception:  # a property may raise
+        return None
+
+
+FOLDING = frozenset({
+    "botocore.awsrequest.HeadersDict",
+    "http.client.HTTPMessage",
+    "httpx.Headers",
+    "multidict._multidict.CIMultiDict",
+    "multidict._multidict.CIMultiDictProxy",
+    "requests.structures.CaseInsensitiveDict",
+    "urllib3._collections.HTTPHeaderDict",
+})  # fmt: skip
+"""Classes of headers that know a name in any case, and quickly that they have none."""
+_FOLDS = PerClass(lambda cls: qualified_name(cls) in FOLDING)
 
 
 def _from_headers(headers: UserValue) -> Hint | None:
-    if headers is None:
+    if headers is None or (_FOLDS[type(headers)] and "Retry-After" not in headers):
         return None
     value = headers.get("Retry-After") or headers.get("retry-after")
+    if value is None:
+        return None
     return parse(value, headers.get("Date") or headers.get("date"))
 
 

@@ -46,8 +46,8 @@ def _response(otherwise: Row) -> Cases:
 
 def _request_of_stream(error: BaseException, streams: list[object]) -> object:
     """Of the answer whose `content` was read: a stream does not have it, its reader does."""
-    for names in shared.frames(error):
-        for answer in [*names.values()]:
+    for frame in shared.frames(error):
+        for answer in [*frame.f_locals.values()]:
             if _RESPONSE in map(qualified_name, type(answer).__mro__):
                 content = attribute(answer, "content")
                 if any(content is each for each in streams):
@@ -57,14 +57,15 @@ def _request_of_stream(error: BaseException, streams: list[object]) -> object:
 
 def _request(error: BaseException) -> object:
     """Of the answer that was awaited or read, or of the function that sent the request."""
-    for names in shared.frames(error, "aiohttp.client_reqrep"):
-        request = attribute(names.get("self"), "request_info")
+    for frame in shared.frames(error, "aiohttp.client_reqrep"):
+        request = attribute(frame.f_locals.get("self"), "request_info")
         if request is not None:
             return request
-    streams = [names.get("self") for names in shared.frames(error, "aiohttp.streams")]
+    streams = [each.f_locals.get("self") for each in shared.frames(error, "aiohttp.streams")]
     if streams:
         return _request_of_stream(error, streams)
-    for names in shared.frames(error, "aiohttp.client"):
+    for frame in shared.frames(error, "aiohttp.client"):
+        names = frame.f_locals
         if "method" in names:
             return shared.Sent(names["method"], names.get("headers"))
     return None

@@ -13,7 +13,7 @@ from mainstay.integrations.errors.shared import counted, frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 _NOT_SENT = "no connection was made, so nothing was sent"
@@ -74,15 +74,17 @@ _CODES: dict[Row, str] = {
 _ROWS: dict[str | int, Row] = {code: row for row, text in _CODES.items() for code in text.split()}
 
 
-def _codes(error: Any) -> Iterator[str | None]:
+def _codes(error: Any) -> tuple[str | None, ...]:
     """The code of a ClientError; before it, why DynamoDB has cancelled a transaction."""
     response = error.response
-    reasons = [each.get("Code") for each in response.get("CancellationReasons", ())]
+    code, cancelled = response["Error"].get("Code"), response.get("CancellationReasons")
+    if not cancelled:
+        return (code,)
     of_a_conflict = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
-    named = [code for code in reasons if code not in (None, "None")]
-    if all(code in of_a_conflict for code in named):
-        yield from named[:1]
-    yield response["Error"].get("Code")
+    named = [each["Code"] for each in cancelled if each.get("Code") not in (None, "None")]
+    if not all(each in of_a_conflict for each in named):
+        return (code,)
+    return (*named[:1], code)
 
 
 def _status(error: Any) -> tuple[int | None]:
@@ -187,7 +189,7 @@ def _request(error: BaseException) -> object:
     carried = attribute(error, "request")
     if carried is not None:
         return carried
-    sent = (names.get("request") for names in frames(error, "botocore.httpsession"))
+    sent = (each.f_locals.get("request") for each in frames(error, "botocore.httpsession"))
     return next((each for each in sent if each is not None), None)
 
 
@@ -305,7 +307,7 @@ TABLE = Table(
     packages=("botocore", "boto3", "s3transfer"),
     retries="2 by default (4 in the mode `legacy`, that of older versions); s3transfer begins"
     " a download up to 5 times. `Config(retries={'total_max_attempts': 1})` turns botocore's off",
-    hint=lambda error: _milliseconds(error.response["ResponseMetadata"]["HTTPHeaders"]),
+    hint=lambda error: _milliseconds(error.response["ResponseMetadata"].get("HTTPHeaders")),
     request=_request,
     changes_nothing=_only_reads,
     own_retries=OwnRetries(
@@ -314,6 +316,6 @@ TABLE = Table(
 )
 
 
-def _milliseconds(headers: Mapping[str, str]) -> float | None:
-    asked = headers.get("x-amz-retry-after")
+def _milliseconds(headers: Mapping[str, str] | None) -> float | None:
+    asked = headers.get("x-amz-retry-after") if headers else None
     return None if asked is None else int(asked) / 1000

@@ -117,7 +117,7 @@ _REFRESH = Cases(
 
 def _repeated(error: BaseException) -> int:
     modules = ("google.api_core.retry.retry_unary", "google.api_core.retry.retry_unary_async")
-    lists = [names.get("error_list") for each in modules for names in frames(error, each)]
+    lists = [of.f_locals.get("error_list") for each in modules for of in frames(error, each)]
     return max([len(each) for each in lists if isinstance(each, list)], default=0)
 
 

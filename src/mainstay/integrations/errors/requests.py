@@ -11,8 +11,8 @@ from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
 def _request(error: BaseException) -> object:
     """Of an error in the body of an answer, to which requests does not attach it."""
-    for names in shared.frames(error, "requests.models"):
-        request = attribute(names.get("self"), "request")
+    for frame in shared.frames(error, "requests.models"):
+        request = attribute(frame.f_locals.get("self"), "request")
         if request is not None:
             return request
     return None

@@ -5,14 +5,15 @@ No table of its own: the rows are those of the libraries that use them.
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import KEEPS_SIGNALS, PerClass, attribute, carries
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row
 from mainstay.core.retry.retry_after import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
     from mainstay.core.known.table import Entry
@@ -84,21 +85,40 @@ def connecting(read: Callable[[Any], BaseException | None], otherwise: Entry = N
     return Cases(lambda error: names(read(error)), RESOLVER | TLS, otherwise=otherwise, of="cause")
 
 
-def names(error: BaseException | None) -> Iterator[str]:
+def names(error: BaseException | None) -> list[str]:
     """What the resolver or OpenSSL calls an error and those it was raised from."""
+    found: list[str] = []
     for _ in range(4):  # httpx's own, httpcore's, anyio's, the system's
         if error is None:
-            return
-        for base in type(error).__mro__:
-            if base.__module__ == "socket" and base.__name__ == "gaierror":
-                number = attribute(error, "errno")
-                yield _NUMBERS.get(number, f"EAI {number}")
-            elif base.__module__ == "ssl" and base.__name__ != "SSLError":
-                yield base.__name__
-        reason = attribute(error, "reason")
-        if isinstance(reason, str):
-            yield reason
+            break
+        is_of_resolver, named, has_reason = _NAMED[type(error)]
+        if is_of_resolver:
+            number = attribute(error, "errno")
+            found.append(_NUMBERS.get(number, f"EAI {number}"))
+        found += named
+        if has_reason or error.__dict__:
+            reason = attribute(error, "reason")
+            if isinstance(reason, str):
+                found.append(reason)
         error = error.__cause__ or first(error)
+    return found
+
+
+def _named(cls: type) -> tuple[bool, tuple[str, ...], bool]:
+    """Whether errors of the class are the resolver's, their names in `ssl`, and may have a reason.
+
+    A reason may be an attribute of the class; that of an instance is in its dict.
+    """
+    bases = [base for base in cls.__mro__ if base.__module__ in ("socket", "ssl")]
+    is_of_resolver = any(
+        (base.__module__, base.__name__) == ("socket", "gaierror") for base in bases
+    )
+    named = [base.__name__ for base in bases if base.__module__ == "ssl"]
+    may_have = carries(cls, "reason") or not KEEPS_SIGNALS[cls]
+    return is_of_resolver, tuple([name for name in named if name != "SSLError"]), may_have
+
+
+_NAMED = PerClass(_named)
 
 
 def cause(error: BaseException) -> BaseException | None:
@@ -108,8 +128,8 @@ def cause(error: BaseException) -> BaseException | None:
 
 def first(error: BaseException) -> BaseException | None:
     """The exception that it was made of, as its first argument: httpcore drops the cause."""
-    found = error.args[0] if error.args else None
-    return found if isinstance(found, BaseException) else None
+    args = error.args
+    return args[0] if args and isinstance(args[0], BaseException) else None
 
 
 class Sent:
@@ -128,13 +148,13 @@ def counted(error: BaseException, name: str, *modules: str) -> int:
     >>> counted(ValueError(), "attempts", "botocore.endpoint")
     0
     """
-    found = [names.get(name) for module in modules for names in frames(error, module)]
+    found = [each.f_locals.get(name) for module in modules for each in frames(error, module)]
     return max([each for each in found if type(each) is int], default=0)
 
 
 def sent_by_urllib3(error: BaseException) -> int:
     """The requests that urllib3 has made, those of a redirect aside: its Retry keeps them."""
-    retries = [names.get("retries") for names in frames(error, "urllib3.connectionpool")]
+    retries = [each.f_locals.get("retries") for each in frames(error, "urllib3.connectionpool")]
     kept = [getattr(each, "history", ()) for each in retries]
     made = [[step for step in history if not step.redirect_location] for history in kept]
     return max(map(len, made), default=0) + 1
@@ -146,20 +166,22 @@ def asked_wait(error: BaseException, *modules: str) -> Hint | None:
     For clients whose errors keep nothing of the answer but its text.
     """
     for module in modules:
-        for found in frames(error, module):
-            headers: Any = getattr(found.get("response"), "headers", None)
+        for each in frames(error, module):
+            headers: Any = getattr(each.f_locals.get("response"), "headers", None)
             if headers is not None:
                 return parse(headers.get("Retry-After"), headers.get("Date"))
     return None
 
 
-def frames(error: BaseException, module: str = "") -> Iterator[Mapping[str, object]]:
-    """The local names of a module's functions, or of all, in a traceback, from the outermost on.
+def frames(error: BaseException, module: str = "") -> list[FrameType]:
+    """The frames of a module's functions, or of all, in a traceback, from the outermost on.
 
     The errors of some clients carry no request; the function that sent it still has it then.
     """
+    found = []
     trace = error.__traceback__
     while trace is not None:
         if not module or trace.tb_frame.f_globals.get("__name__") == module:
-            yield trace.tb_frame.f_locals
+            found.append(trace.tb_frame)
         trace = trace.tb_next
+    return found

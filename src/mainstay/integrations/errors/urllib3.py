@@ -33,12 +33,13 @@ def _given_up_on(error: Any) -> Iterator[int]:
     return _status_in(str(error))
 
 
-def _tls(error: Any) -> Iterator[str]:
+def _tls(error: Any) -> list[str]:
     return shared.names(error.args[0])
 
 
 def _request(error: BaseException) -> shared.Sent | None:
-    for names in shared.frames(error, "urllib3.connectionpool"):
+    for frame in shared.frames(error, "urllib3.connectionpool"):
+        names = frame.f_locals
         if "method" in names:
             return shared.Sent(names["method"], names.get("headers"))
     return None
