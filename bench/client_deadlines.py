@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.lateness import GOAL, beside_a_bare_wait
+from bench.lateness import GOAL, Began, beside_a_bare_wait
 from bench.measure import Effort, reason
 from bench.table import Row, Table
 from mainstay import RetryPolicy, deadline
@@ -61,12 +60,12 @@ class _Late:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        began = time.perf_counter()
+        began = Began()
         try:
             with deadline.within(DEADLINE):
                 yield
         except Exception:
-            self.times.append(time.perf_counter() - began - DEADLINE)
+            self.times.append(began.past(DEADLINE))
         else:
             raise AssertionError("an answer that cannot have come")
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from bench.lateness import beside_a_bare_wait
+from bench.lateness import Began, beside_a_bare_wait
 from bench.measure import Effort
 from bench.table import Table
 from mainstay import DeadlineExceeded, RetryPolicy, deadline
@@ -97,23 +97,19 @@ def _slow_lookup() -> Iterator[None]:
         socket.getaddrinfo = plain
 
 
-def _past(began: float) -> float:
-    return time.perf_counter() - began - DEADLINE
-
-
 def _policy() -> RetryPolicy:
     return RetryPolicy(max_attempts=3)
 
 
 def _sync(get: Callable[[], object], errors: Any, rounds: int) -> list[float]:
-    late = []
+    late: list[float] = []
     for _ in range(rounds):
-        began = time.perf_counter()
+        began = Began()
         try:
             with deadline.within(DEADLINE):
                 get()
         except (errors, DeadlineExceeded):
-            late.append(_past(began))
+            late.append(began.past(DEADLINE))
         else:
             raise AssertionError("an answer that cannot have come")
     return late
@@ -163,14 +159,14 @@ def _boto3(url: str, rounds: int) -> list[float]:
 
 
 async def _async(get: Callable[[], Any], errors: Any, rounds: int) -> list[float]:
-    late = []
+    late: list[float] = []
     for _ in range(rounds):
-        began = time.perf_counter()
+        began = Began()
         try:
             with deadline.within(DEADLINE):
                 await get()
         except (errors, DeadlineExceeded):
-            late.append(_past(began))
+            late.append(began.past(DEADLINE))
         else:
             raise AssertionError("an answer that cannot have come")
     return late

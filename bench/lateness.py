@@ -2,8 +2,10 @@
 
 A process of its own does nothing but sleep for that long, again and again, and notes by how much it
 is late: that is what the machine adds, and no client can do better. A row has the 99th percentile
-of a client; its note has the median, that of the bare wait meanwhile, and what is beyond it. The
-spread is that of five parts of the run.
+of a client; its note has the median, that of the bare wait meanwhile, and what is beyond it. Where
+Linux counts how long a thread was ready and had no CPU, the note has the percentile without that
+time: what is left is the client's own. Waits before the deadline count as well, so it may be more
+by as much. The spread is that of five parts of the run.
 """
 
 from __future__ import annotations
@@ -37,6 +39,44 @@ with open(sys.argv[2], "a", buffering=1) as file:
 """
 
 
+class Past(float):
+    """The seconds by which a call was late, and for how many of them the thread had no CPU."""
+
+    __slots__ = ("waited",)
+    waited: float
+
+
+class Began:
+    """The moment at which a call began, in the thread that makes it."""
+
+    __slots__ = ("_at", "_waited")
+
+    def __init__(self) -> None:
+        self._waited = _waits()
+        self._at = time.perf_counter()
+
+    def past(self, seconds: float) -> Past:
+        """By how much the call is late now, if it had some seconds.
+
+        >>> Began().past(60.0) < 0.0
+        True
+        """
+        past = Past(time.perf_counter() - self._at - seconds)
+        past.waited = min(_waits() - self._waited, max(past, 0.0))
+        return past
+
+
+def _waits() -> float:
+    """The seconds that this thread has been ready without a CPU; 0 where they are not counted."""
+    try:
+        return int(_SCHEDSTAT.read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+
 class Lateness:
     """The rows of a table, and the bare wait that runs beside it."""
 
@@ -59,6 +99,9 @@ class Lateness:
             f"median {median(late) * 1e3:.3g} ms; a bare wait {bare * 1e3:.3g} ms,"
             f" {(p99(late) - bare) * 1e3:.3g} ms beyond it"
         )
+        if any(getattr(each, "waited", 0.0) for each in late):
+            own = p99([each - getattr(each, "waited", 0.0) for each in late])
+            note += f"; without waits for a CPU {own * 1e3:.3g} ms"
         self.rows.append(Row(what, p99(late) * 1e3, GOAL, "ms", spread(late), note))
 
     def finish(self) -> list[Row]:

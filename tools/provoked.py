@@ -235,6 +235,16 @@ def hows(library: str) -> dict[tuple[str, str], str]:
     return found
 
 
+def hows_by_row(library: str) -> list[tuple[str, str]]:
+    """How each row is provoked, also those that share one with another class: name and how."""
+    written = summary().get(library, {})
+    first: dict[tuple[object, ...], str] = {}
+    return [
+        (name, written.get(first.setdefault(alike, name), OPEN))
+        for name, alike, *_ in rows_of(library)
+    ]
+
+
 def _sections(path: Path, parts: Callable[[str], list[str]]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     library = ""

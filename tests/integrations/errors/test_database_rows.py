@@ -175,7 +175,14 @@ def closed_session(driver):
     session.run("RETURN 1")
 
 
+def closed_driver(_driver):
+    made = neo4j.GraphDatabase.driver("bolt://127.0.0.1:1")
+    made.close()
+    made.session()
+
+
 DRIVER = {
+    "neo4j.exceptions.DriverError": closed_driver,
     "neo4j.exceptions.SessionError": closed_session,
     "neo4j.exceptions.ConfigurationError": lambda _: neo4j.GraphDatabase.driver("ftp://x"),
     "neo4j.exceptions.ServiceUnavailable message Failed to DNS resolve*": lambda _: unresolved(),

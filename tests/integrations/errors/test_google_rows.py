@@ -18,7 +18,7 @@ import google.oauth2.utils
 import grpc
 import pytest
 import requests
-from google.auth import _cloud_sdk, _default, aws, downscoped
+from google.auth import _cloud_sdk, _default, aws, downscoped, impersonated_credentials
 from google.auth.credentials import AnonymousCredentials
 
 from tests.integrations.errors.grpc_server import GrpcServer
@@ -250,6 +250,7 @@ AUTH = {
     "auth.exceptions.ResponseError": cut_answer,
     "ReauthSamlChallengeFailError": lambda _: google.oauth2.challenges.SamlChallenge()
     .obtain_challenge_input({}),
+    "GoogleAuthError": lambda _: impersonated_credentials.IDTokenCredentials(object()),
     "MalformedError": lambda _: google.auth.jwt.decode("no token", verify=False),
     "InvalidValue": lambda _: google.auth.jwt._verify_iat_and_exp(
         {"iat": 1, "exp": 2}

@@ -31,6 +31,7 @@ def web():
     with HttpFaults() as server:
         server.on("/", Status(200, body=b"page"))
         server.on("/304", Status(304))
+        server.on("/401", Status(401, {"WWW-Authenticate": 'Digest nonce="n"'}))
         server.on("/302", Status(302))
         server.on("/silence", Silence())
         server.on("/chunk", Raw(CHUNKED + b"nonsense\r\n"))
@@ -48,6 +49,13 @@ async def by_aiohttp(url, **options):
     async with aiohttp.ClientSession() as session, session.get(url, **options) as answered:
         answered.raise_for_status()
         await answered.read()
+
+
+async def digest(web):
+    """A challenge without a realm."""
+    middleware = aiohttp.DigestAuthMiddleware("me", "secret")
+    async with aiohttp.ClientSession(middlewares=[middleware]) as session:
+        await session.get(f"{web.url}/401")
 
 
 async def cleaned(_web):
@@ -68,6 +76,7 @@ async def cleaned(_web):
 
 
 AIOHTTP = {
+    "ClientError": digest,
     "ClientHttpProxyError status 500": lambda web: by_aiohttp("https://s500.test/", proxy=web.url),
     "ClientHttpProxyError otherwise": lambda web: by_aiohttp("https://s305.test/", proxy=web.url),
     "aiohttp._websocket.models.WSHandshakeError": lambda _: aiohttp._websocket.helpers.ws_ext_parse(

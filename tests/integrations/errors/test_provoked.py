@@ -1,15 +1,11 @@
 """tools/provoked.py: which rows were provoked through a library, and which by a test itself."""
 
-import ast
-import importlib.util
 import json
 import socket
-from pathlib import Path
 
 import pytest
 
 from mainstay.integrations.errors import table
-from tests.integrations.errors.walk import REAL_NAMES
 from tools import provoked
 
 LIBRARIES = provoked.libraries()
@@ -72,40 +68,3 @@ def test_what_a_library_never_raises_has_a_reason(library):
     given = provoked.reasons().get(library, {})
     assert {name: written.get(name) for name in given} == dict.fromkeys(given, provoked.NEVER)
     assert all(len(reason) > 10 for reason in given.values())
-
-
-NOWHERE = ("the library defines it and raises it nowhere", "a base class; the library raises")
-
-
-def test_a_class_that_is_raised_nowhere_is_made_nowhere():
-    """No source of the library has a call of it, or a `raise` of it, but those that derive."""
-    found = {}
-    for library, given in provoked.reasons().items():
-        rows = [name for name, reason in given.items() if reason.startswith(NOWHERE)]
-        names = {name.split()[0].rpartition(".")[2] for name in rows}
-        found[library] = sorted(made_in(library, names))
-    assert {library: names for library, names in found.items() if names} == {}
-
-
-def made_in(library, names):
-    """Which of these classes the sources of a library call or raise."""
-    found = set()
-    for path in sources(table(library).packages) if names else ():
-        text = path.read_text(encoding="utf-8", errors="ignore")
-        if any(f"{name}(" in text or f"raise {name}" in text for name in names):
-            found |= {made(node) for node in ast.walk(ast.parse(text))} & names
-    return found
-
-
-def made(node):
-    """The name of what a call calls, or a `raise` raises."""
-    what = node.func if isinstance(node, ast.Call) else getattr(node, "exc", None)
-    return what.attr if isinstance(what, ast.Attribute) else getattr(what, "id", None)
-
-
-def sources(packages):
-    """The files of packages."""
-    for name in packages:
-        spec = importlib.util.find_spec(REAL_NAMES.get(name, name))
-        for folder in spec.submodule_search_locations or ():
-            yield from Path(folder).rglob("*.py")

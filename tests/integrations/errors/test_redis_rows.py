@@ -190,6 +190,9 @@ def test_pools_sentinels_and_other_protocols(stub, name):
         comes_to(row, kind(connection_pool=pool).ping)
         pool.release(taken)
         pool.disconnect()
+    pipeline = client(library, stub.port).pipeline()
+    pipeline.multi()
+    comes_to("RedisError" if name == "redis" else "ValkeyError", pipeline.multi)
     dead = [("127.0.0.1", dead_port())]
     none = {"retry": library.retry.Retry(library.backoff.NoBackoff(), 0)}
     sentinel = library.sentinel.Sentinel(dead, sentinel_kwargs=none)

@@ -74,7 +74,9 @@ def _request(error: BaseException) -> object:
 TABLE = Table(
     "aiohttp",
     {
-        "aiohttp.client_exceptions.ClientError": _BASE,
+        "aiohttp.client_exceptions.ClientError": Row(
+            Kind.PERMANENT, "a challenge of digest authentication that cannot be answered"
+        ),
         "aiohttp.client_exceptions.ClientResponseError": _response(
             Row(Kind.UNKNOWN, "a response without a status")
         ),

@@ -51,7 +51,7 @@ TABLE = Table(
     "azure",
     {
         "azure.core.exceptions.AzureError": Row(
-            Kind.UNKNOWN, "a base class, which azure-core itself does not raise"
+            Kind.UNKNOWN, "a base class, for a retry that ends with neither an answer nor an error"
         ),
         _HTTP: _BY_CLASS,
         "azure.core.exceptions.ODataV4Error": Same(_HTTP),

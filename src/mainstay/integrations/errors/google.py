@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-_BASE = Row(Kind.UNKNOWN, "a base class, which google-auth itself does not raise")
 _WRONG = Row(Kind.PERMANENT, "a mistake in the call")
 _REDIRECT = Row(Kind.PERMANENT, "a redirect that the client does not follow")
 _CONDITION = Row(Kind.PERMANENT, "a condition of the request does not hold")
@@ -157,7 +156,9 @@ TABLE = Table(
             "async_future._OperationNotComplete polling._OperationNotComplete",
             Row(Kind.TRANSIENT, "the operation is not complete yet"),
         ),
-        "google.auth.exceptions.GoogleAuthError": _BASE,
+        "google.auth.exceptions.GoogleAuthError": Row(
+            Kind.PERMANENT, "credentials or a token of the wrong sort"
+        ),
         "google.auth.exceptions.TransportError": Inner(
             _first, otherwise=Row(Kind.TRANSIENT, "the token service could not be reached")
         ),

@@ -97,9 +97,7 @@ TABLE = Table(
             f"neo4j.exceptions.{name}": Same("neo4j.exceptions.Neo4jError")
             for name in _OF_SERVER.split()
         },
-        "neo4j.exceptions.DriverError": Row(
-            Kind.UNKNOWN, "a base class, which neo4j itself does not raise"
-        ),
+        "neo4j.exceptions.DriverError": Row(Kind.PERMANENT, "the driver was closed"),
         "neo4j.exceptions.ServiceUnavailable": _UNAVAILABLE,
         "neo4j.exceptions.ReadServiceUnavailable": _NO_SERVER,
         "neo4j.exceptions.WriteServiceUnavailable": _NO_SERVER,

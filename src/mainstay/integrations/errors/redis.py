@@ -143,9 +143,7 @@ def _first(error: BaseException) -> BaseException | None:
 
 
 ENTRIES: dict[str, Entry] = {
-    "redis.exceptions.RedisError": Row(
-        Kind.UNKNOWN, "a base class, raised for a command that the nodes of a cluster do not have"
-    ),
+    "redis.exceptions.RedisError": _WRONG,
     "redis.exceptions.ConnectionError": _CONNECTION,
     "redis.exceptions.TimeoutError": _TIMEOUT,
     "redis.exceptions.BusyLoadingError": _LOADING,

@@ -38,10 +38,7 @@ TABLE = Table(
     "valkey",
     {
         **{_renamed(n): _entry(e) for n, e in ENTRIES.items() if not n.startswith(_ABSENT)},
-        "valkey.exceptions.ValkeyError": Row(
-            Kind.UNKNOWN,
-            "a base class, raised for a command that the nodes of a cluster do not have",
-        ),
+        "valkey.exceptions.ValkeyError": Row(Kind.PERMANENT, "a mistake in the call"),
     },
     retries="none but a `Retry` that is handed over, and one repetition with retry_on_timeout",
     own_retries=OwnRetries(
