@@ -98,6 +98,27 @@ def test_parked_entries_wait_for_the_last_of_those_before_them(place):
     assert place.phases()["c"] == "ready"
 
 
+ODD = ['"', "\\", '\\"', "{a,b}", "a,b", "NULL", "null", " a ", "ä€𝄞", "'", "%s", "a\nb\tc"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_any_text_is_an_id_an_aggregate_and_a_reason(place, odd):
+    """Texts that mean something in an array of PostgreSQL reach the table as they are."""
+    place.add(odd, f"{odd}2", f"{odd}3", aggregate=odd)
+    first = place.claim(1)
+    place.claim(1, token="two")
+    assert place.phases() == {odd: "claimed", f"{odd}2": "parked", f"{odd}3": "ready"}
+    assert place.table.renew(first.entries, 30.0) == {odd}
+    failure = Failure(first.now, 1, "transient", odd)
+    waits = failed(first.entries[0], failure, RULES, is_final=False, delay=0.0)
+    assert place.table.settle(first.entries, [waits]) == {odd}
+    place.table.upkeep(RULES)
+    again = place.claim(1)
+    assert [each.text for each in again.entries[0].history] == [odd]
+    assert place.table.settle(again.entries, sent(again.entries)) == {odd}
+    assert place.ids() == [f"{odd}2", f"{odd}3"]
+
+
 def test_a_retry_holds_its_aggregate_and_keeps_its_place(place):
     place.add("a", "b")
     batch = place.claim()

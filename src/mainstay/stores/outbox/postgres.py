@@ -35,9 +35,12 @@ _MIGRATING = 0x6D61_696E_6F75_7462
 """The advisory lock of a migration."""
 _LISTENING = 0.1
 """Seconds between two looks at whether the relay has stopped."""
-_SESSION = "SET enable_seqscan = off; SET enable_sort = off; SET jit = off;"
+_SESSION = (
+    "SET enable_seqscan = off; SET enable_sort = off; SET jit = off;"
+    " SET plan_cache_mode = force_generic_plan;"
+)
 """Every statement has an index in its order; statistics of a table that empties and fills within
-seconds must not suggest another plan."""
+seconds must not suggest another plan. So planning one anew for each batch is of no use."""
 
 
 class PostgresDatabase(PostgresStore):

@@ -28,7 +28,7 @@ _ATTRIBUTES = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder().encode
 
 
-class NewRow(Struct, frozen=True, kw_only=True):
+class NewRow(Struct, frozen=True, gc=False):
     """What `add` inserts: the message, encoded."""
 
     id: str
@@ -38,25 +38,27 @@ class NewRow(Struct, frozen=True, kw_only=True):
     aggregate_type: str
     aggregate_id: str
     aggregate: str | None
-    dedupe_key: str | None
-    attributes: str
-    phase: str
-    next_at: float | None
+    dedupe_key: str | None = None
+    attributes: str = ""
+    phase: str = "ready"
+    next_at: float | None = None
 
 
-def entry_of(row: Sequence[Any]) -> Entry:
-    """The entry of a row with COLUMNS."""
-    phase, history = Phase(row[12]), row[19]
+def entry_of(row: Sequence[Any], token: str | None = None) -> Entry:
+    """The entry of a row with COLUMNS; as it is after the claim with a token, if one is given."""
+    is_claimed, history = token is not None, row[19]
+    phase = Phase.CLAIMED if is_claimed else Phase(row[12])
+    attempts: int = row[13] + is_claimed
     return Entry(
-        message=_message(row),
+        message=_message(row, attempts),
         aggregate=row[6],
         dedupe_key=row[7],
         position=row[10],
         phase=phase,
-        attempts=row[13],
+        attempts=attempts,
         crashes=row[14],
         next_at=row[15],
-        token=row[16],
+        token=row[16] if token is None else token,
         lease_until=row[17],
         created_at=row[9],
         published_at=row[18] if phase is Phase.SENT else None,
@@ -65,7 +67,7 @@ def entry_of(row: Sequence[Any]) -> Entry:
     )
 
 
-def _message(row: Sequence[Any]) -> Message:
+def _message(row: Sequence[Any], attempt: int) -> Message:
     known: dict[str, Any] = _ATTRIBUTES.decode(row[8]) if row[8] else {}
     return Message(
         id=row[0],
@@ -75,7 +77,7 @@ def _message(row: Sequence[Any]) -> Message:
         aggregate_type=row[4],
         aggregate_id=row[5],
         time=stamp(row[9]),
-        attempt=row[13],
+        attempt=attempt,
         is_replay=bool(row[11]),
         **known,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.outbox.claim import Candidate, plan_claim
 from mainstay.core.outbox.entry import Entry, Phase
 from mainstay.core.outbox.settle import LONGEST_WAIT, crashed, is_over
+from mainstay.stores.outbox.arrays import numbers, optional_texts, texts
 from mainstay.stores.outbox.rows import COLUMNS, Batch, Look, entry_of, history_text
 from mainstay.stores.postgres.statements import CLOCK, RoundTrip
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.outbox.settle import DeadRules, Settlement
-    from mainstay.stores.postgres.statements import Steps
+    from mainstay.stores.postgres.statements import Statement, Steps
 
-_BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED", dict[str, "Any"]())
-_COMMIT = ("COMMIT", dict[str, "Any"]())
+_BEGIN = (("BEGIN ISOLATION LEVEL READ COMMITTED", dict[str, "Any"]()),)
+_COMMIT = (("COMMIT", dict[str, "Any"]()),)
 RELEASED = 100
 """Parked rows that become ready at once, as many as a claim takes."""
 _UPKEEP = 0x6D73_6F75_7462_6F78
@@ -63,12 +64,13 @@ _LOCK_HOLDERS = (
     " LIMIT 1 FOR UPDATE SKIP LOCKED) AS h"
 )
 _TAKE = (
-    "UPDATE mainstay_outbox SET"
-    " phase = CASE WHEN id = ANY(%(claimed)s::text[]) THEN 'claimed' ELSE 'parked' END,"
-    " attempts = attempts + CASE WHEN id = ANY(%(claimed)s::text[]) THEN 1 ELSE 0 END,"
-    " token = CASE WHEN id = ANY(%(claimed)s::text[]) THEN %(token)s::text ELSE '' END,"
-    f" lease_until = CASE WHEN id = ANY(%(claimed)s::text[]) THEN {CLOCK} + %(lease)s::float8 END"
-    " WHERE id = ANY(%(claimed)s::text[]) OR id = ANY(%(parked)s::text[])"
+    "UPDATE mainstay_outbox AS o SET"
+    " phase = CASE WHEN d.is_claimed THEN 'claimed' ELSE 'parked' END,"
+    " attempts = o.attempts + d.is_claimed::integer,"
+    " token = CASE WHEN d.is_claimed THEN %(token)s::text ELSE '' END,"
+    f" lease_until = CASE WHEN d.is_claimed THEN {CLOCK} + %(lease)s::float8 END"
+    " FROM unnest(%(ids)s::text[], %(is_claimed)s::boolean[]) AS d (id, is_claimed)"
+    " WHERE o.id = d.id"
 )
 _LOCKED = (
     "WITH wanted AS MATERIALIZED (SELECT id FROM unnest(%(ids)s::text[]) AS i (id)"
@@ -99,12 +101,16 @@ _SETTLE = (
 )
 _RELEASE = (
     "UPDATE mainstay_outbox SET phase = 'ready' WHERE id IN (SELECT p.id"
-    " FROM unnest(%(aggregates)s::text[]) AS a (aggregate) CROSS JOIN LATERAL ("
+    " FROM (SELECT u.aggregate FROM unnest(%(aggregates)s::text[]) AS u (aggregate)"
+    " WHERE (SELECT e.hold FROM mainstay_outbox AS e"
+    " WHERE e.aggregate = u.aggregate AND e.hold = 0 LIMIT 1) IS NOT NULL OFFSET 0) AS a"
+    " CROSS JOIN LATERAL ("
     f"SELECT least({_least(1)}, {_least(2)}) AS first OFFSET 0) AS f CROSS JOIN LATERAL ("
     "SELECT o.id FROM mainstay_outbox AS o WHERE o.aggregate = a.aggregate AND o.hold = 0"
     " AND (f.first IS NULL OR o.position < f.first)"
     f" ORDER BY o.position LIMIT {RELEASED}) AS p) AND phase = 'parked'"
 )
+"""Most aggregates have nothing parked, which one look into an index shows."""
 _RENEW = (
     f"UPDATE mainstay_outbox SET lease_until = {CLOCK} + %(lease)s::float8"
     " WHERE phase = 'claimed' AND token = ANY(%(tokens)s::text[]) AND id = ANY(%(ids)s::text[])"
@@ -183,28 +189,20 @@ def claim(limit: int, lease: float, token: str, *, is_idle: bool) -> Steps[Batch
     if not rows:
         yield RoundTrip("ROLLBACK")
         return Batch((), token, 0.0)
-    entries = {row[0]: entry_of(row) for row in rows}
     first = {row[6]: row[-2] for row in rows if row[-2] is not None}
-    plan = plan_claim([_candidate(each) for each in entries.values()], first, is_idle=is_idle)
+    candidates = [Candidate(row[0], row[6], row[10], row[14]) for row in rows]
+    plan = plan_claim(candidates, first, is_idle=is_idle)
     parked = yield from _parked(plan.blocked)
-    claimed = [row.id for row in plan.claimed]
-    values = {"claimed": claimed, "parked": parked, "token": token, "lease": lease}
+    claimed = {row.id for row in plan.claimed}
+    values = {
+        "ids": texts([*claimed, *parked]),
+        "is_claimed": numbers([True] * len(claimed) + [False] * len(parked)),
+        "token": token,
+        "lease": lease,
+    }
     yield RoundTrip(_TAKE, values, after=_COMMIT)
-    taken = tuple(_taken(entries[each], token) for each in claimed)
+    taken = tuple([entry_of(row, token) for row in rows if row[0] in claimed])
     return Batch(taken, token, rows[0][-1], len(rows), len(parked), wants_alone=plan.wants_alone)
-
-
-def _candidate(entry: Entry) -> Candidate:
-    return Candidate(entry.id, entry.aggregate, entry.position, entry.crashes)
-
-
-def _taken(entry: Entry, token: str) -> Entry:
-    from msgspec.structs import replace
-
-    message = replace(entry.message, attempt=entry.attempts + 1)
-    return replace(
-        entry, message=message, attempts=entry.attempts + 1, token=token, phase=Phase.CLAIMED
-    )
 
 
 def _parked(blocked: Sequence[Candidate]) -> Steps[list[str]]:
@@ -215,7 +213,7 @@ def _parked(blocked: Sequence[Candidate]) -> Steps[list[str]]:
     for row in blocked:  # by position
         if row.aggregate is not None:
             first.setdefault(row.aggregate, row.position)
-    values = {"aggregates": list(first), "positions": list(first.values())}
+    values = {"aggregates": texts([*first]), "positions": numbers([*first.values()])}
     rows = yield RoundTrip(_LOCK_HOLDERS, values)
     locked = {row[0] for row in rows}
     return [row.id for row in blocked if row.aggregate in locked]
@@ -226,9 +224,9 @@ def settle(
 ) -> Steps[set[str]]:
     """Writes what became of entries; returns the ids of those that were still ours."""
     tokens, aggregates = _keys(entries)
-    where = {"ids": [each.id for each in done], "aggregates": aggregates}
-    yield RoundTrip(_LOCK_IDS, where, before=_BEGIN)
-    return (yield from _settled(done, tokens, aggregates, phases))
+    ids = texts([each.id for each in done])
+    lock = (_LOCK_IDS, {"ids": ids, "aggregates": texts(aggregates)})
+    return (yield from _settled(done, tokens, aggregates, phases, before=(*_BEGIN, lock)))
 
 
 def _keys(entries: Iterable[Entry]) -> tuple[dict[str, str], list[str]]:
@@ -246,32 +244,36 @@ def _settled(
     tokens: dict[str, str],
     aggregates: list[str],
     phases: Sequence[str],
+    before: tuple[Statement, ...] = (),
 ) -> Steps[set[str]]:
-    """Writes settlements whose rows are locked, releases what was parked behind, commits."""
+    """Writes settlements, releases what was parked behind, commits; all as one round trip.
+
+    The rows are locked, or what comes `before` locks them.
+    """
     values = {
-        "ids": [each.id for each in done],
-        "phases": [each.phase.value for each in done],
-        "attempts": [each.attempts for each in done],
-        "crashes": [each.crashes for each in done],
-        "next_at": [each.next_at for each in done],
-        "ended_at": [each.ended_at for each in done],
-        "history": [None if e.history is None else history_text(e.history) for e in done],
-        "is_moved": [each.is_moved for each in done],
-        "is_replay": [each.is_replay for each in done],
-        "tokens": [tokens[each.id] for each in done],
-        "from": list(phases),
+        "ids": texts([each.id for each in done]),
+        "phases": texts([each.phase.value for each in done]),
+        "attempts": numbers([each.attempts for each in done]),
+        "crashes": numbers([each.crashes for each in done]),
+        "next_at": numbers([each.next_at for each in done]),
+        "ended_at": numbers([each.ended_at for each in done]),
+        "history": optional_texts(
+            [None if e.history is None else history_text(e.history) for e in done]
+        ),
+        "is_moved": numbers([each.is_moved for each in done]),
+        "is_replay": numbers([each.is_replay for each in done]),
+        "tokens": texts([tokens[each.id] for each in done]),
+        "from": texts(phases),
     }
-    if not aggregates:
-        rows = yield RoundTrip(_SETTLE, values, after=_COMMIT)
-    else:
-        rows = yield RoundTrip(_SETTLE, values)
-        yield RoundTrip(_RELEASE, {"aggregates": aggregates}, after=_COMMIT)
+    release = ((_RELEASE, {"aggregates": texts(aggregates)}),) if aggregates else ()
+    rows = yield RoundTrip(_SETTLE, values, before, (*release, *_COMMIT))
     return {row[0] for row in rows}
 
 
 def renew(tokens: list[str], ids: list[str], lease: float) -> Steps[set[str]]:
     """Renews leases; returns the ids of those that were still ours."""
-    rows = yield RoundTrip(_RENEW, {"tokens": tokens, "ids": ids, "lease": lease})
+    values = {"tokens": texts(tokens), "ids": texts(ids), "lease": lease}
+    rows = yield RoundTrip(_RENEW, values)
     return {row[0] for row in rows}
 
 
@@ -305,7 +307,7 @@ def _recovered(now: float, rules: DeadRules) -> Steps[tuple[list[Entry], list[Se
     if not found:
         return [], []
     aggregates = sorted({row[1] for row in found if row[1] is not None})
-    where = {"ids": [row[0] for row in found], "aggregates": aggregates}
+    where = {"ids": texts([row[0] for row in found]), "aggregates": texts(aggregates)}
     rows = yield RoundTrip(_LOCK, where, before=_BEGIN)
     late = [entry for row in rows if _is_late(entry := entry_of(row), row[-1])]
     if not late:
@@ -329,7 +331,7 @@ def decide_dead(
     if not rows:
         return None
     aggregates = [] if rows[0][6] is None else [rows[0][6]]
-    where = {"ids": [entry_id], "aggregates": aggregates}
+    where = {"ids": texts([entry_id]), "aggregates": texts(aggregates)}
     rows = yield RoundTrip(_LOCK, where, before=_BEGIN)
     row = next((each for each in rows if each[0] == entry_id), None)
     if row is None:

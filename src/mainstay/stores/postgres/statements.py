@@ -101,8 +101,8 @@ class RoundTrip(NamedTuple):
 
     text: str
     values: Values = {}  # noqa: RUF012 -- it is never changed
-    before: Statement | None = None
-    after: Statement | None = None
+    before: tuple[Statement, ...] = ()
+    after: tuple[Statement, ...] = ()
 
 
 def step(space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
@@ -113,12 +113,12 @@ def step(space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
     if write is None or (yield RoundTrip(*write)):
         return reply
     while True:
-        rows = yield RoundTrip(_LOCK, where, before=(_BEGIN, {}))
+        rows = yield RoundTrip(_LOCK, where, before=((_BEGIN, {}),))
         reply, write = _decided(decide, rows[0], where)
         if write is None:
             yield RoundTrip("ROLLBACK")
             return reply
-        if (yield RoundTrip(*write, after=("COMMIT", {}))):
+        if (yield RoundTrip(*write, after=(("COMMIT", {}),))):
             return reply
 
 
@@ -128,7 +128,7 @@ def step_also(
     """A step with other statements, as one transaction of its own."""
     where = address(space, key)
     while True:
-        rows = yield RoundTrip(_LOCK, where, before=(_BEGIN, {}))
+        rows = yield RoundTrip(_LOCK, where, before=((_BEGIN, {}),))
         reply, write = _decided(decide, rows[0], where)
         if write is None:
             yield RoundTrip("ROLLBACK")
@@ -150,9 +150,9 @@ def step_within(space: str, key: str, decide: Decide[Reply], timeout: float) -> 
     rows = yield RoundTrip(_READ, where)
     while True:
         reply, write = _decided(decide, rows[0], where)
-        if write is None or (yield RoundTrip(*write, before=hurry, after=relax)):
+        if write is None or (yield RoundTrip(*write, before=(hurry,), after=(relax,))):
             return reply
-        rows = yield RoundTrip(_LOCK, where, before=hurry, after=relax)
+        rows = yield RoundTrip(_LOCK, where, before=(hurry,), after=(relax,))
 
 
 def patience(timeout: float) -> str:

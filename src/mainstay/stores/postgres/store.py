@@ -336,17 +336,17 @@ def _execute(connection: Any, round_trip: RoundTrip) -> Rows:
     """One round trip."""
     kept = getattr(connection, "own_cursor", None) if "key" in round_trip.values else None
     cursor = kept or _cursor(connection)
-    if round_trip.before is None and round_trip.after is None:
+    if not round_trip.before and not round_trip.after:
         cursor.execute(round_trip.text, round_trip.values, binary=True)
     else:
         failures: list[BaseException] = []
         try:
             with connection.pipeline(), _kept(failures):
-                if round_trip.before is not None:
-                    _cursor(connection).execute(*round_trip.before)
+                for text, values in round_trip.before:
+                    _cursor(connection).execute(text, values)
                 cursor.execute(round_trip.text, round_trip.values, binary=True)
-                if round_trip.after is not None:
-                    _cursor(connection).execute(*round_trip.after)
+                for text, values in round_trip.after:
+                    _cursor(connection).execute(text, values)
         finally:
             if failures:
                 raise failures.pop()
@@ -360,18 +360,18 @@ async def _aexecute(connection: Any, round_trip: RoundTrip) -> Rows:
     """The same, awaiting."""
     kept = getattr(connection, "own_cursor", None) if "key" in round_trip.values else None
     cursor = kept or _acursor(connection)
-    if round_trip.before is None and round_trip.after is None:
+    if not round_trip.before and not round_trip.after:
         await cursor.execute(round_trip.text, round_trip.values, binary=True)
     else:
         failures: list[BaseException] = []
         try:
             async with connection.pipeline():
                 with _kept(failures):
-                    if round_trip.before is not None:
-                        await _acursor(connection).execute(*round_trip.before)
+                    for text, values in round_trip.before:
+                        await _acursor(connection).execute(text, values)
                     await cursor.execute(round_trip.text, round_trip.values, binary=True)
-                    if round_trip.after is not None:
-                        await _acursor(connection).execute(*round_trip.after)
+                    for text, values in round_trip.after:
+                        await _acursor(connection).execute(text, values)
         finally:
             if failures:
                 raise failures.pop()
