@@ -123,7 +123,8 @@ class Outbox:
         >>> connection.close()
         """
         row = new_row(topic, payload, fields)
-        self._ready()
+        if not self._is_ready:
+            self._ready()
         return add(connection, row, creates=self._creates, expected=self._expected)
 
     async def aadd(

@@ -197,15 +197,20 @@ def is_bound() -> bool:
 def _survey(frame: FrameType | None) -> list[Enclosure]:
     found: list[Enclosure] = []
     is_own = False
+    drivers, blocks, deciding = FRAMES, OPEN, _DECIDING
     while frame is not None:
-        here = _read(frame) if frame.f_globals is FRAMES else OPEN.get(frame)
+        code = frame.f_code
+        if frame.f_globals is drivers:
+            here: Enclosure | None = _read(frame)
+        else:
+            here = blocks.get(frame) if blocks else None
         if here is not None:
             if not is_own:
                 found.append(here)
             is_own = here.is_repeat  # then the next one up is the same call
-        elif frame.f_code is _DECIDING:
+        elif code is deciding:
             is_own = True  # a predicate runs while its call decides, not in an attempt of it
-        elif _starts_task(frame):
+        elif code.co_name == "create_task" and _starts_task(frame):
             break  # an eager task's first step runs on the stack of the code that starts it
         frame = frame.f_back
     return found

@@ -30,10 +30,11 @@ def encoded(payload: UserValue) -> tuple[bytes, str]:
     >>> encoded({"id": 7}), encoded(b"as it is")
     ((b'{"id":7}', 'application/json'), (b'as it is', 'application/octet-stream'))
     """
-    if isinstance(payload, bytes | bytearray | memoryview):
+    is_dict = type(payload) is dict  # as nearly all
+    if not is_dict and isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BINARY
     try:
-        dump = getattr(payload, "model_dump_json", None)
+        dump = None if is_dict else getattr(payload, "model_dump_json", None)
         text = dump().encode() if callable(dump) else _encode(payload)
     except Exception as error:  # a model's own serializer may raise anything
         raise UsageError(
@@ -58,6 +59,19 @@ def _has_nan(value: UserValue) -> bool:
     if isinstance(value, msgspec.Struct):
         return any(_has_nan(getattr(value, name)) for name in value.__struct_fields__)
     return False
+
+
+def check_texts(*, topic: UserValue, aggregate_type: UserValue, aggregate_id: UserValue) -> None:
+    """The same as `check_text` for the texts that every message has, most of them at one look."""
+    try:
+        text: str = topic + aggregate_type + aggregate_id
+        if topic and text.isascii() and "\0" not in text:
+            return
+    except (AttributeError, TypeError):  # they are no texts
+        pass
+    check_text("topic", topic, is_needed=True)
+    check_text("aggregate_type", aggregate_type)
+    check_text("aggregate_id", aggregate_id)
 
 
 def check_text(name: str, value: UserValue, *, is_needed: bool = False) -> str:

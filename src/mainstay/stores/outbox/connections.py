@@ -109,7 +109,8 @@ def _on_sqlite3(connection: Any, statement: str, values: Values) -> Rows:
 
 
 def _of_psycopg(connection: Any) -> CallerConnection:
-    _check_psycopg(connection)
+    if connection.autocommit:
+        _check_psycopg(connection)
     return CallerConnection(connection, "postgresql", _on_psycopg)
 
 
@@ -126,7 +127,7 @@ def _check_psycopg(connection: Any) -> None:
 def _on_psycopg(connection: Any, statement: str, values: Values) -> Rows:
     library = sys.modules["psycopg"]  # the caller may have set factories of its own
     cursor = library.Cursor(connection, row_factory=library.rows.tuple_row)
-    cursor.execute(percent(statement), values)
+    cursor.execute(_PERCENT.get(statement) or percent(statement), values)
     rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
     return rows
 

@@ -52,7 +52,8 @@ class ExpectedDatabase:
     def is_known(self, theirs: CallerConnection) -> bool:
         """Whether it was checked."""
         anchor = theirs.anchor
-        changes = getattr(anchor, "total_changes", None)
+        is_sqlite = theirs.dialect == "sqlite"
+        changes = getattr(anchor, "total_changes", None) if is_sqlite else None
         if changes is None:
             return anchor in self._known
         seen = self._counted.get(id(anchor))

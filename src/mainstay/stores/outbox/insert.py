@@ -89,7 +89,16 @@ def _statement(dialect: str, row: NewRow) -> tuple[str, dict[str, Any]]:
         return _INSERT_ONCE[dialect], asdict(row)
     if row.attributes or row.next_at is not None:
         return _INSERT[dialect], asdict(row)
-    return _INSERT_LEAN[dialect], {name: getattr(row, name) for name in _LEAN}
+    values = {
+        "id": row.id,
+        "topic": row.topic,
+        "payload": row.payload,
+        "content_type": row.content_type,
+        "aggregate_type": row.aggregate_type,
+        "aggregate_id": row.aggregate_id,
+        "aggregate": row.aggregate,
+    }
+    return _INSERT_LEAN[dialect], values
 
 
 def consume(connection: Any, consumer: str, message_id: str, *, creates: bool) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.outbox.entry import aggregate_key
-from mainstay.core.outbox.payload import attributes_json, check_text, encoded
+from mainstay.core.outbox.payload import attributes_json, check_text, check_texts, encoded
 from mainstay.errors import UsageError
 from mainstay.stores.outbox.rows import NewRow
 
@@ -43,6 +43,8 @@ class MessageFields(TypedDict, total=False):
 
 
 _KNOWN = frozenset(MessageFields.__annotations__)
+_PLAIN = frozenset({"aggregate_type", "aggregate_id", "ordered"})
+"""The fields of most messages; the others have their defaults."""
 
 
 def new_row(topic: str, payload: UserValue, fields: MessageFields) -> NewRow:
@@ -57,18 +59,21 @@ def new_row(topic: str, payload: UserValue, fields: MessageFields) -> NewRow:
             f"{unknown!r} is no field of a message", hint=f"known: {', '.join(sorted(_KNOWN))}"
         )
     given: Callable[..., Any] = fields.get
+    kind, which = given("aggregate_type", ""), given("aggregate_id", "")
+    check_texts(topic=topic, aggregate_type=kind, aggregate_id=which)
     data, usual = encoded(payload)
-    kind = check_text("aggregate_type", given("aggregate_type", ""))
-    which = check_text("aggregate_id", given("aggregate_id", ""))
+    aggregate = aggregate_key(kind, which) if given("ordered", True) else None
+    if _PLAIN.issuperset(fields):
+        return NewRow(_uuid(), topic, data, usual, kind, which, aggregate)
     due = _due(given("delay"), given("due"))
     return NewRow(
         id=_needed("id", given("id")) or _uuid(),
-        topic=check_text("topic", topic, is_needed=True),
+        topic=topic,
         payload=data,
         content_type=check_text("content_type", given("content_type", "")) or usual,
         aggregate_type=kind,
         aggregate_id=which,
-        aggregate=aggregate_key(kind, which) if given("ordered", True) else None,
+        aggregate=aggregate,
         dedupe_key=_needed("dedupe_key", given("dedupe_key")),
         attributes=_attributes(fields),
         phase="ready" if due is None else "scheduled",
@@ -88,10 +93,8 @@ def _attributes(fields: MessageFields) -> str:
 
 def _uuid() -> str:
     """A UUID of version 7: those made later sort later, which an index likes."""
-    moment, noise = f"{int(time.time() * 1000):012x}", urandom(10).hex()
-    variant = "89ab"[int(noise[0], 16) & 3]
-    tail = f"7{noise[1:4]}-{variant}{noise[4:7]}-{noise[7:19]}"
-    return f"{moment[:8]}-{moment[8:]}-{tail}"
+    text = f"{int(time.time() * 1000):012x}7{urandom(10).hex()}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-a{text[17:20]}-{text[20:32]}"
 
 
 def _due(delay: Seconds | None, due: datetime | None) -> float | None:
