@@ -24,17 +24,18 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     effort = QUICK if options.quick else FULL if options.full else Effort()
     effort = effort if options.seconds is None else _within(effort, options.seconds)
-    curves = []
+    curves: list[Curve] = []
     for name in options.only or CURVES:
         start = time.perf_counter()
-        curve = measured(importlib.import_module(f"bench.scale.{name}"), name, effort)
-        curves.append(curve)
+        found = measured(importlib.import_module(f"bench.scale.{name}"), name, effort)
+        curves += found
         if not options.json:
-            shown = curve.markdown() if options.markdown else curve.text()
+            for curve in found:
+                print(
+                    curve.markdown() if options.markdown else curve.text(), end="\n\n", flush=True
+                )
             took = time.perf_counter() - start
-            print(f"{shown}\n", flush=True)
-            if not options.markdown:
-                print(f"  measured in {took:.0f} s\n", flush=True)
+            print(f"{name}: measured in {took:.0f} s", file=sys.stderr, flush=True)
     if options.json:
         document = {"python": platform.python_version(), "curves": [each.data() for each in curves]}
         print(json.dumps(document, indent=2, ensure_ascii=False))
@@ -63,14 +64,14 @@ def _within(effort: Effort, seconds: float) -> Effort:
     return Effort(seconds, effort.repeats, effort.is_quick, effort.is_full)
 
 
-def measured(module: ModuleType, name: str, effort: Effort) -> Curve:
-    """The curve, or one that gives the reason why there is none: the others are not lost."""
+def measured(module: ModuleType, name: str, effort: Effort) -> list[Curve]:
+    """The curves, or one that gives the reason why there is none: the others are not lost."""
     try:
-        curve: Curve = module.run(effort)
+        curves: list[Curve] = module.run(effort)
     except Exception as error:
         traceback.print_exc()
-        return Curve(name, name, "n", "Not measured.", [], left_out=reason(error))
-    return curve
+        return [Curve(name, name, "n", "Not measured.", [], left_out=reason(error))]
+    return curves
 
 
 def summary(curves: list[Curve]) -> str:

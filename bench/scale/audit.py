@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.measure import answer, child
 from bench.scale.curve import BOUNDED, Curve, Series
-from bench.scale.sweep import Effort, Measure, MemoryWatch, sweep
+from bench.scale.sweep import Effort, MemoryWatch, sweep
 from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.audit import AuditLog
 
@@ -35,40 +35,36 @@ SLICE = 2_000
 """Calls between two looks at whether the writer has kept up."""
 
 
-def run(effort: Effort) -> Curve:
+def run(effort: Effort) -> list[Curve]:
     """Both places of a log that need no server."""
     sizes = [1_000, 10_000, 100_000, 1_000_000]
     sizes = effort.sizes(sizes, sizes[:-1], [*sizes, 10_000_000])
-    series = []
-    for place in PLACES:
-        series += [Series(f"{place}: write"), Series(f"{place}: verify"), Series(f"{place}: stats")]
-        series += [
-            Series(f"{place}: peak of {command}", "B", each=False, limit=BOUNDED)
-            for command in ("verify", "stats")
-        ]
-    points, left_out = sweep("audit", sizes, _at(effort), effort.seconds)
+    return [_curve(place, sizes, effort.seconds) for place in PLACES]
+
+
+def _curve(place: str, sizes: list[int], seconds: float) -> Curve:
+    def measure(n: int) -> dict[str, float]:
+        found: dict[str, float] = {}
+        with _folder() as folder:
+            where = PLACES[place].format(folder)
+            for step in ("write", "verify", "stats"):
+                told = child("bench.scale.audit", step, where, str(n), timeout=seconds)
+                found[step] = told["cpu"]
+                found[f"peak of {step}"] = told["peak"]
+        return found
+
+    points, left_out = sweep(f"audit, {place}", sizes, measure, seconds)
+    steps = ("write", "verify", "stats")
+    series = [Series(step) for step in steps]
+    series += [Series(f"peak of {step}", "B", each=False, limit=BOUNDED) for step in steps]
     method = (
         f"Calls under {NAMES} names whose three attempts fail, {EVENTS} records each, written by"
         " the engine's own log; then `audit verify` and `audit stats`, fresh processes, CPU time;"
         " memory is the peak of the process without mapped files."
     )
-    title = "Records of an audit log"
-    return Curve("audit", title, "records", method, series, points, left_out)
-
-
-def _at(effort: Effort) -> Measure:
-    def measure(n: int) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for name, where in PLACES.items():
-            with _folder() as folder:
-                place = where.format(folder)
-                for step in ("write", "verify", "stats"):
-                    told = child("bench.scale.audit", step, place, str(n), timeout=effort.seconds)
-                    found[f"{name}: {step}"] = told["cpu"]
-                    found[f"{name}: peak of {step}"] = told["peak"]
-        return found
-
-    return measure
+    title = f"Records of an audit log: {place}"
+    name = f"audit.{place.lower()}"
+    return Curve(name, title, "records", method, series, points, left_out)
 
 
 @contextlib.contextmanager

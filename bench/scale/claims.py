@@ -26,7 +26,7 @@ from mainstay import Engine
 SIDES = ("raw", "mine")
 
 
-def run(effort: Effort) -> Curve:
+def run(effort: Effort) -> list[Curve]:
     """One server without fsync, which is hardest on what we add; an empty database each time."""
     from tests.servers.postgres import server_programs, start_postgres
 
@@ -52,7 +52,7 @@ def run(effort: Effort) -> Curve:
         " claim each (n ÷ rate); p99 of single claims."
     )
     title = "Processes that claim keys on one PostgreSQL"
-    return Curve("claims", title, "processes", method, series, points, left_out)
+    return [Curve("claims", title, "processes", method, series, points, left_out)]
 
 
 def _at(effort: Effort, url: str) -> Measure:

@@ -22,47 +22,39 @@ from mainstay import Backoff, BreakerSettings, Engine, RetryPolicy
 WARM = 200
 ONCE = RetryPolicy(name="once", max_attempts=1, backoff=Backoff.constant(0.0))
 KINDS = {
-    "plain": "",
-    "circuits": ", circuit",
-    "failing": ", circuit, fails",
-    "metrics": ", metrics, fails",
+    "plain": "no sinks",
+    "circuits": "a circuit for each name",
+    "failing": "a circuit for each name, every call fails",
+    "metrics": "a Prometheus sink, every call fails",
 }
+CAPPED = (
+    "an engine keeps what it knows of 10,000 names. With more, in this order, every name is"
+    " new again: a later call costs what a first call does. It does not grow from there on."
+)
 
 
-def run(effort: Effort) -> Curve:
-    """Time and memory of calls under many names."""
+def run(effort: Effort) -> list[Curve]:
+    """Time and memory of calls under many names, for each kind of engine."""
     sizes = effort.sizes([1_000, 10_000, 100_000, 1_000_000], [1_000, 10_000, 30_000])
-    series = []
-    for what in KINDS.values():
-        series += [Series(f"first call{what}"), Series(f"later call{what}")]
-        series.append(Series(f"memory{what}", "B", each=False))
-    points, left_out = sweep("names", sizes, _at(effort), effort.seconds)
-    method = (
-        "engine.call of a function that does nothing (or raises at once), one name after the other,"
-        " twice; an engine without sinks, with a circuit for each name, with a Prometheus sink."
-        " CPU time. Memory: what the process has more of after both rounds."
-    )
-    title = "Operation names in one process"
-    series.append(count("circuits kept"))
-    series.append(count("label values kept"))
-    return Curve("names", title, "names", method, series, points, left_out)
+    return [_curve(kind, sizes, effort.seconds) for kind in KINDS]
 
 
-def _at(effort: Effort) -> Callable[[int], dict[str, float]]:
+def _curve(kind: str, sizes: list[int], seconds: float) -> Curve:
     def measure(n: int) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for kind, what in KINDS.items():
-            told = child("bench.scale.names", kind, str(n), timeout=effort.seconds * 2)
-            found[f"first call{what}"] = told["first"]
-            found[f"later call{what}"] = told["later"]
-            found[f"memory{what}"] = told["memory"]
-            if kind == "failing":
-                found["circuits kept"] = told["kept"]
-            if kind == "metrics":
-                found["label values kept"] = told["kept"]
+        found: dict[str, float] = child("bench.scale.names", kind, str(n), timeout=seconds * 2)
         return found
 
-    return measure
+    points, left_out = sweep(f"names, {kind}", sizes, measure, seconds)
+    series = [Series("first call"), Series("later call", reason=CAPPED)]
+    series.append(Series("memory", "B", each=False))
+    if kind != "plain":
+        series.append(count("label values kept" if kind == "metrics" else "circuits kept"))
+    method = (
+        "engine.call of a function that does nothing (or raises at once), one name after the other,"
+        " twice; CPU time. Memory: what the process has more of after both rounds."
+    )
+    title = f"Operation names in one process: {KINDS[kind]}"
+    return Curve(f"names.{kind}", title, "names", method, series, points, left_out)
 
 
 # What runs in the fresh process.
@@ -80,7 +72,13 @@ def figures(kind: str, n: str) -> dict[str, float]:
     later = _round(call, function, names)
     gc.collect()
     memory = max(own_memory() - before, 0)
-    return {"first": first, "later": later, "memory": float(memory), "kept": float(kept())}
+    what = "label values kept" if kind == "metrics" else "circuits kept"
+    return {
+        "first call": first,
+        "later call": later,
+        "memory": float(memory),
+        what: float(kept()),
+    }
 
 
 def _engine(kind: str) -> tuple[Engine, Callable[[], int]]:

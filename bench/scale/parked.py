@@ -23,7 +23,7 @@ from bench.scale.sweep import Effort, Measure, sweep
 MINE = "mainstay"
 
 
-def run(effort: Effort) -> Curve:
+def run(effort: Effort) -> list[Curve]:
     """CPU, wall, memory and timers of calls that are all asleep at once."""
     sizes = effort.sizes([100, 1_000, 10_000, 100_000], [100, 1_000, 10_000])
     points, left_out = sweep("parked", sizes, _at(effort), effort.seconds)
@@ -41,7 +41,7 @@ def run(effort: Effort) -> Curve:
         " Memory: tracemalloc, tasks included, when all are asleep; the timers of the loop then."
     )
     title = "Concurrent async calls in backoff"
-    return Curve("parked", title, "calls", method, series, points, left_out)
+    return [Curve("parked", title, "calls", method, series, points, left_out)]
 
 
 def _at(effort: Effort) -> Measure:

@@ -32,7 +32,7 @@ Published = tuple[int, int, float, float]
 """The number of an aggregate, the number of a message in it, when it began and when it ended."""
 
 
-def run(effort: Effort) -> Curve:
+def run(effort: Effort) -> list[Curve]:
     """One server without fsync."""
     from tests.servers.postgres import server_programs, start_postgres
 
@@ -62,7 +62,7 @@ def run(effort: Effort) -> Curve:
         " each relay; PostgreSQL without fsync."
     )
     title = "Relays on one outbox"
-    return Curve("relays", title, "relays", method, series, points, left_out)
+    return [Curve("relays", title, "relays", method, series, points, left_out)]
 
 
 def _at(effort: Effort, url: str, messages: int) -> Measure:

@@ -21,7 +21,7 @@ Measure = Callable[[int], dict[str, float]]
 class Effort:
     """How far a curve goes: `seconds` in all, `repeats` at each size."""
 
-    seconds: float = 240.0
+    seconds: float = 300.0
     repeats: int = 3
     is_quick: bool = False
     is_full: bool = False
@@ -31,7 +31,7 @@ class Effort:
         return quick if self.is_quick else full if full and self.is_full else usual
 
 
-QUICK = Effort(seconds=22.0, repeats=1, is_quick=True)
+QUICK = Effort(seconds=13.0, repeats=1, is_quick=True)
 FULL = Effort(seconds=1_800.0, is_full=True)
 
 
@@ -44,14 +44,15 @@ def sweep(
 ) -> tuple[list[Point], str]:
     """The points that fit into the time, in ascending order, and what is left out.
 
-    The first is always measured. The next is expected to take as long as the last, times the ratio
-    of their sizes; a curve that grows faster than that ends one size late.
+    The first is always measured, and the second if there is time at all: what a size takes is known
+    from two, as a line through the last two. A curve that grows faster ends one size late.
     """
     points: list[Point] = []
-    began, took = clock(), 0.0
+    spent: list[float] = []
+    began = clock()
     for index, n in enumerate(sizes):
         left = seconds - (clock() - began)
-        expected = took * n / points[-1].n if points else 0.0
+        expected = _expected([point.n for point in points], spent, n)
         if points and expected > left:
             sizes_left = ", ".join(f"{size:,}" for size in sizes[index:])
             why = f"{n:,} would take some {expected:.0f} s of {max(left, 0):.0f} s left"
@@ -59,8 +60,16 @@ def sweep(
         start = clock()
         with progress(f"{name}: {n:,}"):
             points.append(Point(n, measure(n)))
-        took = clock() - start
+        spent.append(clock() - start)
     return points, ""
+
+
+def _expected(sizes: list[int], spent: list[float], n: int) -> float:
+    """Seconds that the size n takes, given what smaller ones took."""
+    if len(sizes) < 2:
+        return sum(spent)
+    slope = max(spent[-1] - spent[-2], 0.0) / (sizes[-1] - sizes[-2])
+    return spent[-1] + slope * (n - sizes[-1])
 
 
 @contextmanager

@@ -164,6 +164,14 @@ def test_the_smallest_size_is_always_measured():
     assert "0 s left" in left_out
 
 
+def test_what_every_size_takes_does_not_count_as_growth():
+    """The start of a process is no reason to leave a size out."""
+    clock = Clock(lambda n: 3.0 + n / 100_000)
+    points, left_out = sweep("a", [1_000, 10_000, 100_000, 10**6], clock.measure, 30.0, clock)
+    assert [point.n for point in points] == [1_000, 10_000, 100_000, 10**6]
+    assert left_out == ""
+
+
 def test_all_sizes_are_measured_in_time_that_suffices(capsys):
     """Each has a line of progress where nobody watches."""
     clock = Clock(lambda n: n / 1_000)
@@ -212,7 +220,7 @@ def test_a_curve_that_fails_does_not_lose_the_others(capsys):
     def run(effort):
         raise OSError("no server")
 
-    found = scale.measured(types.SimpleNamespace(run=run), "claims", Effort())
+    (found,) = scale.measured(types.SimpleNamespace(run=run), "claims", Effort())
     assert "no server" in found.text()
     assert "no server" in found.markdown()
     assert "no server" in scale.summary([found, curve()])
@@ -222,7 +230,7 @@ def test_a_curve_that_fails_does_not_lose_the_others(capsys):
 
 def test_the_command_prints_json(monkeypatch, capsys):
     """One document, of the curves asked for."""
-    monkeypatch.setattr(scale, "measured", lambda module, name, effort: curve())
+    monkeypatch.setattr(scale, "measured", lambda module, name, effort: [curve()])
     assert scale.main(["--json", "--only", "names", "--quick"]) == 0
     assert [each["name"] for each in json.loads(capsys.readouterr().out)["curves"]] == ["names"]
 
@@ -238,8 +246,9 @@ def test_every_curve_is_there():
 def test_names_are_measured_in_a_fresh_process(kind):
     """Each kind of engine calls every name twice."""
     found = child("bench.scale.names", kind, "20", timeout=60.0)
-    assert found["first"] > 0
-    assert found["kept"] == (0 if kind == "plain" else 20)
+    assert found["first call"] > 0
+    kept = "label values kept" if kind == "metrics" else "circuits kept"
+    assert found[kept] == (0 if kind == "plain" else 20)
 
 
 @has_proc
