@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.drivers.call.site import Ways
 from mainstay.drivers.verbs import (
     UNRUN,
     checked,
@@ -18,6 +19,7 @@ from mainstay.drivers.verbs import (
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Awaitable, Callable
     from typing import ParamSpec, TypeVar
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 _MAX_OPERATIONS = 10_000
+"""Sites of operations that are kept at once."""
 
 
 class EngineCalls:
@@ -35,6 +38,7 @@ class EngineCalls:
 
     _sites: dict[str, Site]
     """Of the operations that were used, those without options of their own."""
+    _sites_lock: threading.Lock
     _site: Callable[..., Site]
 
     def call(
@@ -116,7 +120,21 @@ class EngineCalls:
     def _usual(self, name: str) -> Site:
         """The site of an operation without options of its own, which is kept."""
         site = self._site(name, None, None)
-        if len(self._sites) >= _MAX_OPERATIONS:
-            self._sites.clear()
-        self._sites[name] = site
+        with self._sites_lock:
+            if len(self._sites) >= _MAX_OPERATIONS:
+                self._forget_locked()
+            self._sites[name] = site
         return site
+
+    def _forget_locked(self) -> None:
+        """Drops a tenth of the sites, those that were made first.
+
+        What makes the calls of a site refers to it. That cycle is cut, so that the site and its
+        guards are freed here: in a flood of names, full collections took most of the time. A verb
+        of an Operation that still has the site is made anew.
+        """
+        for name in list(self._sites)[: max(1, _MAX_OPERATIONS // 10)]:
+            site = self._sites.pop(name, None)
+            if site is not None and site.ways is not Ways.NONE:
+                ways = site.ways
+                ways.call = ways.acall = ways.run = ways.arun = None

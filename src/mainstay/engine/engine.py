@@ -35,6 +35,7 @@ from mainstay.engine.wiring import (
     start_sharing,
 )
 from mainstay.errors import UsageError
+from mainstay.runtime.fork import make_lock
 from mainstay.runtime.waits import Waits
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
@@ -141,7 +142,7 @@ class Engine(EngineCalls, EngineView):
         self._entropy = Entropy(seed)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
-        self._sites: dict[str, Site] = {}
+        self._sites, self._sites_lock = {}, make_lock()
         self._counts: CallCounts | None = None
         self._share_every, patience, every = seconds_of(share, store_wait, purge, max_result)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
