@@ -82,8 +82,8 @@ def logged(monkeypatch):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Two for each core: half of the time a test waits for a server, a program or a clock."""
-    return 2 * (os.cpu_count() or 1)
+    """Three for each core: most of the time a test waits for a server, a program or a clock."""
+    return 3 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -293,14 +293,14 @@ def test_a_deadline_bounds_how_long_librdkafka_goes_on(cluster):
     seen = set()
 
     async def publish(publisher):
-        for seconds in (1.0, 5.0, 5.01, 60.0):
+        for seconds in (30.0, 60.0, 60.5, 600.0):
             with deadline.within(seconds):
                 await publisher.publish(message_of(topic, b"{}"))
         for place in publisher._links._places.values():
             seen.update(place.link._producers)
 
-    run(cluster, publish, timeout=10)
-    assert all(limit <= 10_000 for limit in seen)
+    run(cluster, publish, timeout=120)
+    assert all(limit <= 120_000 for limit in seen)
     assert len(seen) == 3
 
 

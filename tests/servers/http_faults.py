@@ -211,7 +211,7 @@ def _read(reader: BufferedReader, wire: socket.socket) -> Seen | None:
     if len(first) != 3:
         return None
     headers = {}
-    while (line := reader.readline().decode("latin-1").strip()) != "":
+    while (line := _line(reader).decode("latin-1").strip()) != "":
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
     if "100-continue" in headers.get("expect", ""):
@@ -221,13 +221,27 @@ def _read(reader: BufferedReader, wire: socket.socket) -> Seen | None:
 
 def _read_body(reader: BufferedReader, headers: dict[str, str]) -> bytes:
     if headers.get("transfer-encoding", "") != "chunked":
-        return reader.read(int(headers.get("content-length", "0")))
+        return _exactly(reader, int(headers.get("content-length", "0")))
     body = b""
-    while size := int(reader.readline().split(b";")[0], 16):
-        body += reader.read(size)
-        reader.readline()
-    reader.readline()
+    while size := int(_line(reader).split(b";")[0], 16):
+        body += _exactly(reader, size)
+        _line(reader)
+    _line(reader)
     return body
+
+
+def _line(reader: BufferedReader) -> bytes:
+    line = reader.readline()
+    if not line.endswith(b"\n"):
+        raise ConnectionError("the client has left in the middle of a request")
+    return line
+
+
+def _exactly(reader: BufferedReader, size: int) -> bytes:
+    data = reader.read(size)
+    if len(data) < size:
+        raise ConnectionError("the client has left in the middle of a request")
+    return data
 
 
 def _give(answer: Answer, wire: socket.socket, request: Seen) -> bool:

@@ -100,6 +100,26 @@ def test_each_fault_is_what_a_client_sees(server, answer, error):
     assert server.count("/x") == 1
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"POST /x HTTP/1.1\r\nContent-Length: 9\r\n",
+        b"POST /x HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf",
+        b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhalf",
+        b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    ],
+)
+def test_a_request_that_is_cut_off_was_not_received(server, cut):
+    """Neither in its headers nor in its body: no service would act on it."""
+    server.on("/x", Status(200))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as wire:
+        wire.sendall(cut)
+        wire.shutdown(socket.SHUT_WR)
+        wire.settimeout(30.0)
+        assert wire.recv(1) == b""
+    assert server.count("/x") == 0
+
+
 def test_nobody_is_behind_the_ports():
     """A dead port refuses; a full one lets a client wait."""
     with pytest.raises(ConnectionRefusedError):

@@ -19,7 +19,7 @@ from mainstay.core.circuit.permits import decode
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.drivers.guards.waits import wait_longer
-from tests.processes import wait_until
+from tests.processes import at_some_speed, wait_until
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
 RULES = BreakerSettings(failure_threshold=1, recovery_timeout=30.0)
@@ -488,7 +488,8 @@ WORKERS = """
     import mainstay.stores.redis.store, mainstay.stores.sqlite.store
     from tests.drivers.guards.waits import wait_longer
     wait_longer()
-    url, folder = sys.argv[1], Path(sys.argv[2])
+    url, folder, recovery = sys.argv[1], Path(sys.argv[2]), float(sys.argv[4])
+    name = f"pay {folder}"
     gc.freeze()
     for _ in range(int(sys.argv[3]) - 1):
         if os.fork() == 0:
@@ -499,8 +500,8 @@ WORKERS = """
             states.append(event.to_state)
     engine = Engine(url, policies=[RetryPolicy(name="once", max_attempts=1)], default="once",
                     sinks=[noted], share=0.5,
-                    breaker=BreakerSettings(failure_threshold=1, recovery_timeout=2.0))
-    engine.breaker("pay")
+                    breaker=BreakerSettings(failure_threshold=1, recovery_timeout=recovery))
+    engine.breaker(name)
     def note(word):
         with open(folder / "calls", "a") as file:
             file.write(f"{word} {time.time()}\\n")
@@ -516,20 +517,21 @@ WORKERS = """
     while not (folder / "go").exists():
         time.sleep(0.01)
     while not (folder / "stop").exists():
-        engine.run("pay", service)
+        engine.run(name, service)
         time.sleep(0.02)
     os.write(1, json.dumps(states).encode() + b"\\n")  # whole: others write there too
     engine.close()
 """
 
 
-def start(url, folder, count):
+def start(url, folder, *numbers):
     """So many processes, forked by one that has loaded the library and has opened nothing."""
-    program = [sys.executable, "-c", textwrap.dedent(WORKERS), url, str(folder), str(count)]
+    program = [sys.executable, "-c", textwrap.dedent(WORKERS), url, folder, *numbers]
     with (folder / "stderr").open("w") as stderr:
         return subprocess.Popen(
-            program, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
-        )
+            [str(word) for word in program],
+            stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True,
+        )  # fmt: skip
 
 
 def calls(folder):
@@ -538,9 +540,9 @@ def calls(folder):
     return sorted((float(line.split()[1]), line.split()[0]) for line in lines)
 
 
-def probes_of(url, folder, count):
+def probes_of(url, folder, count, recovery):
     """Runs so many processes on a service that is down, then up; what it noted, and the states."""
-    processes = start(url, folder, count)
+    processes = start(url, folder, count, recovery)
     try:
         assert [processes.stdout.readline() for _ in range(count)] == ["ready\n"] * count
         (folder / "go").touch()
@@ -567,8 +569,22 @@ def probes_of(url, folder, count):
         processes.stdout.close()
 
 
-def check_probes(noted, states, count):
-    """Of so many processes one probes at a time, and after a failure none for two seconds."""
+def check_probes(url, folder, count):
+    """Of so many processes one probes at a time, and after a failure none for a while.
+
+    The while must be longer than the first calls of all of them take.
+    """
+
+    def check(recovery):
+        where = folder / str(recovery)
+        where.mkdir()
+        noted, states = probes_of(url, where, count, recovery)
+        check_notes(noted, states, count, recovery)
+
+    at_some_speed(check, 0.8, 4.0, 12.0)
+
+
+def check_notes(noted, states, count, recovery):
     words = [word for _, word in noted]
     opened = [index for index, word in enumerate(words) if word == "failed"][count - 1]
     recovered = words.index("ended")
@@ -576,7 +592,7 @@ def check_probes(noted, states, count):
     assert [word for _, word in probing[0::2]] == ["began"] * (len(probing) // 2), probing
     assert [word for _, word in probing[1::2]][:-1] == ["failed"] * (len(probing) // 2 - 1)
     for (ended, _), (began, _) in zip(probing[1::2], probing[2::2], strict=False):
-        assert began - ended > 1.9
+        assert began - ended > 0.95 * recovery
     for each in states:
         assert each[-1] == "closed"
         assert all(a != b for a, b in pairwise(each))
@@ -585,12 +601,10 @@ def check_probes(noted, states, count):
 @pytest.mark.req("FR-041-65")
 def test_of_twenty_processes_one_probes(tmp_path):
     """An oracle outside counts the calls that reach the service while they are half open."""
-    noted, states = probes_of(f"sqlite:///{tmp_path}/shared.db", tmp_path, 20)
-    check_probes(noted, states, 20)
+    check_probes(f"sqlite:///{tmp_path}/shared.db", tmp_path, 20)
 
 
 @pytest.mark.parametrize("server", ["postgres_url", "valkey_url", "nats_url"])
 def test_of_some_processes_on_each_server_one_probes(server, request, tmp_path):
     """The same on every store."""
-    noted, states = probes_of(request.getfixturevalue(server), tmp_path, 5)
-    check_probes(noted, states, 5)
+    check_probes(request.getfixturevalue(server), tmp_path, 5)

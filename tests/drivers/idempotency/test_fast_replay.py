@@ -18,6 +18,7 @@ from mainstay import Engine, StoreUnavailable
 from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite.store import SqliteStore
+from tests.processes import at_some_speed
 
 
 class Watched(MemoryStore):
@@ -151,20 +152,23 @@ def test_of_a_store_that_cannot_be_read_either_the_first_trouble_is_told(chargin
 
 def test_a_file_that_somebody_else_has_locked_still_replays(charging, tmp_path):
     """With the real lock, of another connection."""
-    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=1.5&synchronous=NORMAL")
-    engine, call, calls = charging(store)
-    begin(call)
-    other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    assert call("order-3", 5) == ["order-3", 5]
-    # An event loop gives up by itself if the writer thread has no answer in twice the time.
-    with pytest.raises(StoreUnavailable, match=r"locked|no answer within"):
-        call("another", 5)
-    other.execute("ROLLBACK")
-    other.close()
-    assert call("another", 5) == ["another", 5]
-    assert len(calls) == ENOUGH + 1
-    engine.close()
+
+    def check(timeout):
+        path = tmp_path / f"{timeout}.db"
+        store = SqliteStore(f"sqlite:///{path}?timeout={timeout}&synchronous=NORMAL")
+        engine, call, calls = charging(store)
+        with engine, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            begin(call)
+            other.execute("BEGIN IMMEDIATE")
+            assert call("order-3", 5) == ["order-3", 5]
+            # An event loop gives up by itself if the writer thread does not answer in twice that.
+            with pytest.raises(StoreUnavailable, match=r"locked|no answer within"):
+                call("another", 5)
+            other.execute("ROLLBACK")
+            assert call("another", 5) == ["another", 5]
+            assert len(calls) == ENOUGH + 1
+
+    at_some_speed(check, 0.3, 1.5, 10.0)
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.integers(100, 1000)), max_size=80))
