@@ -97,7 +97,7 @@ trace-check: $(READY)
 cover: $(READY) ## every branch of core/, by the tests of core/ alone
 	$(call step,cover,branches of src/mainstay/core)
 	@$(BIN)/coverage erase
-	$(call quiet,$(BIN)/coverage run -m pytest -q -n auto tests/core)
+	$(call quiet,$(BIN)/coverage run -m pytest -q -n auto --dist worksteal tests/core)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --include='src/mainstay/core/*'
 
