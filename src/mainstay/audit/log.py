@@ -23,8 +23,8 @@ from mainstay.audit.open import identity_of, load, open_journal
 from mainstay.core.audit.chain import Entry, checked, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.codec import encode
 from mainstay.core.events.describe import describe
+from mainstay.core.events.encode import encode
 from mainstay.core.retry.events import CallSucceeded, RecordsLost
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, wants_of

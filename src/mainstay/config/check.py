@@ -26,7 +26,7 @@ from mainstay.config.shapes import (
     snake,
 )
 from mainstay.config.tree import SECRET, Node, Template, scalar
-from mainstay.core.redact.redactor import REDACTOR
+from mainstay.core.events.describe import usual_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def fill(node: Node, path: Path, report: Report) -> Node | None:
     if missing:
         return None
     text = template.filled(report.env)
-    shown = REDACTOR.text(str(template))
+    shown = usual_redactor().text(str(template))
     return Node(scalar(text), node.line, node.source, text=text, shown=shown)
 
 

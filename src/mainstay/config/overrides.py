@@ -15,7 +15,7 @@ from mainstay.config.check import key_of
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import Report, nearest
 from mainstay.config.shapes import NameMap, Section, camel, snake
-from mainstay.config.tree import Node, Template, joined
+from mainstay.config.tree import Node, Template, joined, scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +104,9 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     """The value as YAML; its text stays, for a field that takes texts."""
     if "${" in value:
         return Node(Template(value), None, source.source)
-    from mainstay.config.files.yaml import read_yaml  # loads if there is a value to read
+    if _WORD.fullmatch(value):
+        return Node(scalar(value), None, source.source, text=value)
+    from mainstay.config.files.yaml import read_yaml  # loads if there is such a value to read
 
     own = Report(report.env)
     found = read_yaml(value, source.source, own) if value.strip() else Node(None, None, "")
@@ -115,6 +117,10 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     if text is not None and found.value == {}:  # an empty document
         found = Node(None, None, "")
     return _without_lines(found, source.source, text)
+
+
+_WORD = re.compile(r"[A-Za-z0-9_/](?:[A-Za-z0-9_./:@+?=&%~-]*[A-Za-z0-9_/])?")
+"""What is one plain word in YAML, too: a name, a number, a path, a URL."""
 
 
 def _without_lines(node: Node, source: str, text: str | None = None) -> Node:

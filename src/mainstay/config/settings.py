@@ -29,7 +29,6 @@ from mainstay.core.analytics.alerts import AlertRule
 from mainstay.core.circuit.settings import BreakerSettings  # noqa: TC001 -- a field's type
 from mainstay.core.limits.budget import RatioRule, TokenRule
 from mainstay.core.limits.throttle import MemoryRule, RateRule, ThrottleRule
-from mainstay.core.redact.redactor import Redactor
 from mainstay.core.retry.policy import Policy  # noqa: TC001 -- a field's type
 
 if TYPE_CHECKING:
@@ -131,7 +130,10 @@ def _check_names(retry: Mapping[str, Any], place: ConfigMapping) -> None:
 
 
 def _check_redaction(redaction: Mapping[str, Any], place: ConfigMapping) -> None:
-    place.below(REDACTION, "redaction").build(lambda: Redactor(**redaction))
+    if redaction:
+        from mainstay.core.redact.redactor import Redactor  # it takes long to load
+
+        place.below(REDACTION, "redaction").build(lambda: Redactor(**redaction))
 
 
 def _check_alerts(alerts: Mapping[str, Any], place: ConfigMapping) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mainstay.core.redact.patterns import MARK
-from mainstay.core.redact.redactor import REDACTOR
+from mainstay.core.events.describe import usual_redactor
+from mainstay.core.redact import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +76,7 @@ class Node:
         """A scalar as a message may show it."""
         if self.shown is not None:
             return self.shown
-        return REDACTOR.text(self.value) if isinstance(self.value, str) else self.value
+        return usual_redactor().text(self.value) if isinstance(self.value, str) else self.value
 
 
 def scalar(text: str) -> Any:

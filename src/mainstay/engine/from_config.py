@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import warnings
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 from mainstay.config.fields import CONFIG
 from mainstay.config.load import load
 from mainstay.config.settings import Settings
-from mainstay.config.show import visible
 from mainstay.core.base.printable import printable_lines
 from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
@@ -100,6 +98,10 @@ def settings_in(loaded: Loaded) -> Settings:
 def _log_values(loaded: Loaded) -> None:
     """The configuration goes to the log, without its secrets."""
     if _log.isEnabledFor(logging.DEBUG) and isinstance(loaded.tree.value, dict):
+        import json
+
+        from mainstay.config.show import visible  # loads what removes secrets
+
         shown = json.dumps(visible(CONFIG, loaded.tree), ensure_ascii=False, default=str)
         _log.debug("configuration from %s: %s", loaded.file or "no file", shown)
 

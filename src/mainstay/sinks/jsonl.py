@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.codec import encode
+from mainstay.core.events.encode import encode
 from mainstay.runtime.filelock import lock, unlock
 from mainstay.runtime.private_files import open_beside
 from mainstay.sinks.delivery.base import BufferedSink

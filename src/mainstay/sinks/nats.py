@@ -16,7 +16,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.codec import encode
+from mainstay.core.events.encode import encode
 from mainstay.errors import UsageError
 from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock
 from mainstay.runtime.nats.client import Client, NatsServers, RealTimeLoop, connect, end

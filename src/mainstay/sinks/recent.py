@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mainstay.core.events.codec import encode
+from mainstay.core.events.encode import encode
 from mainstay.ports import SinkWants
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.options import config_arguments, configuration
 from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.inbox.items import Item
-from mainstay.core.redact.command_line import redacted_line
 from mainstay.core.retry.effects import EXHAUSTED
 from mainstay.core.retry.give_up import reason_of
 from mainstay.drivers.idempotency.keys import KeyOptions
@@ -249,6 +248,8 @@ class _Run:
 
     def _circuit_commands(self, name: str) -> tuple[str, str]:
         """The commands that show and reset a circuit, in the store that it is in."""
+        from mainstay.core.redact.command_line import redacted_line  # most runs need none
+
         store = [] if self.request.store is None else ["--store", self.request.store]
         given = redacted_line([*store, *config_arguments()])
         options = f" {given}" if given else ""
@@ -293,6 +294,8 @@ class _Run:
 
     def _escalated(self, failure: Exception) -> int:
         """Raises an inbox item and prints its id; if that fails, returns the command's code."""
+        from mainstay.core.redact.command_line import redacted_line
+
         request, attempts = self.request, len(self.history)
         digest = fingerprint(
             {"command": tuple(map(os.fsencode, request.command)), "key": request.key}

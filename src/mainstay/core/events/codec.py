@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Union
 
-import msgspec
-
 from mainstay.core.codec.reader import reader
 from mainstay.core.events.catalogue import CATALOGUE
+from mainstay.core.events.encode import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.base.event import Event
 
-_encoder = msgspec.json.Encoder(order="sorted")
+__all__ = ["decode", "encode"]
+
 _decode: Callable[[bytes | str], Event] = reader(Union[tuple(CATALOGUE.values())])  # noqa: UP007  of a computed tuple
-
-
-def encode(event: Event) -> bytes:
-    """The event as canonical JSON: sorted keys, UTF-8.
-
-    >>> from mainstay.events import CallSucceeded
-    >>> decode(encode(CallSucceeded(total_attempts=1))).total_attempts
-    1
-    """
-    return _encoder.encode(event)
 
 
 def decode(data: bytes | str) -> Event:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+MARK = "[redacted]"
+"""What stands in place of a secret."""
+
 
 def __getattr__(name: str) -> object:
     """What version 1 had under this name, for pickles."""

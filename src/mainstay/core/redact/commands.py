@@ -15,7 +15,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from mainstay.core.redact.patterns import MARK
+from mainstay.core.redact import MARK
 from mainstay.core.redact.plain import is_dense, is_random, is_reference
 from mainstay.core.redact.programs import HEADS, LOGIN_SIGNS, PROGRAMS, WRAPPERS, Program
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact import commands, patterns
+from mainstay.core.redact import MARK, commands, patterns
 from mainstay.core.redact.beside import beside_names, in_calls
 from mainstay.core.redact.commands import in_commands
 from mainstay.core.redact.fields import named_values
 from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
 from mainstay.core.redact.names import STEMS, OneOf, SecretNames
-from mainstay.core.redact.patterns import MARK, shaped
+from mainstay.core.redact.patterns import shaped
 from mainstay.core.redact.plain import is_random
 from mainstay.core.redact.prose import (
     around_words,

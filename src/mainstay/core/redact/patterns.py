@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from binascii import Error, a2b_base64
 
+from mainstay.core.redact import MARK
 from mainstay.core.redact.names import OneOf
 from mainstay.core.redact.plain import is_dense, is_random
 from mainstay.core.redact.shapes import files
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     Span = tuple[int, int]
     Pick = Callable[[re.Match[str]], list[Span]]
     Shape = tuple[tuple[str, ...], re.Pattern[str], Pick]
-
-MARK = "[redacted]"
-"""What stands where a secret was."""
 
 
 def shaped(text: str, lowered: str) -> Iterator[Span]:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
+from mainstay.core.redact import MARK
 from mainstay.core.redact.finders import Finders
 from mainstay.core.redact.names import IN_QUERY, SECRET, SecretNames, squashed
-from mainstay.core.redact.patterns import MARK
 from mainstay.core.redact.plain import is_secret_value
 
 TYPE_CHECKING = False

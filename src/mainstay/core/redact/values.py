@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from mainstay.core.redact.patterns import MARK
+from mainstay.core.redact import MARK
 from mainstay.core.redact.plain import is_random
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from mainstay.core.events.codec import decode, encode
+from mainstay.core.events.encode import encode
 from mainstay.runtime.filelock import try_lock
 from mainstay.runtime.private_files import (
     NotPrivateError,
@@ -118,6 +118,8 @@ class Spill:
             NotPrivateError: it is no regular file of this user's alone, or too large.
             NotSealedError: it is not sealed by this user.
         """
+        from mainstay.core.events.codec import decode  # loads every event there is; few have files
+
         return [decode(line) for line in self._seal.lines(path, read_private(path, LARGEST))]
 
     def done(self, path: Path) -> None:
