@@ -78,8 +78,8 @@ class Bound:
 
 
 UNBOUND = Bound(NEVER, None)
-_NO_CONTEXT = Context()
-CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NO_CONTEXT)
+NO_CONTEXT = Context()
+CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=NO_CONTEXT)
 BOUND: ContextVar[Bounding] = ContextVar("mainstay_bound", default=UNBOUND)
 CANCEL: ContextVar[threading.Event | None] = ContextVar("mainstay_cancel", default=None)
 LEASE: ContextVar[HeldLease | None] = ContextVar("mainstay_lease", default=None)

@@ -22,15 +22,13 @@ def stamp(wall: float) -> str:
     """
     global _last  # noqa: PLW0603 -- one tuple, replaced as a whole
     try:
-        total = round(wall * 1e6)
-        second = total // 1_000_000
+        second, micro = divmod(round(wall * 1e6), 1_000_000)
         kept, text = _last
         if kept != second:
             text = datetime.fromtimestamp(second, UTC).isoformat()[:19]
             _last = (second, text)
     except (OSError, OverflowError, ValueError):
         return ""
-    micro = total - second * 1_000_000
     return f"{text}.{str(micro + 1_000_000)[1:]}Z" if micro else f"{text}Z"
 
 

@@ -133,9 +133,7 @@ class EventBuilder:
 
     def _describe(self, outcome: Outcome, attempt: int) -> tuple[str, str]:
         """The type and text of the failure of an attempt: looked at once, for all its events."""
-        if self._attempt != attempt:
-            self._attempt = attempt
-            self._described = describe(outcome, self.plan.redact)
+        self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
         return self._described
 
     def _evidence(self, outcome: Outcome, verdict: Classification, /) -> Evidence:
@@ -146,7 +144,9 @@ class EventBuilder:
     ) -> Event:
         if not self._call_id:
             self.identify(key)
-        name, message = self._describe(outcome, attempt)
+        name, message = (
+            self._described if self._attempt == attempt else self._describe(outcome, attempt)
+        )
         event = AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
@@ -173,7 +173,9 @@ class EventBuilder:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = self._describe(outcome, attempt)
+        name, message = (
+            self._described if self._attempt == attempt else self._describe(outcome, attempt)
+        )
         event = RetryAttempt(
             attempt_number=attempt,
             max_attempts=limit,
@@ -193,7 +195,9 @@ class EventBuilder:
     def gave_up(
         self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = self._describe(outcome, attempt)
+        name, message = (
+            self._described if self._attempt == attempt else self._describe(outcome, attempt)
+        )
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         event = kind(
             total_attempts=attempt,

@@ -87,9 +87,7 @@ class Notes:
         if self.facts is not None:
             self.facts.failed(failure, self._starts)
         if self.emitter is not None:
-            starts = self._starts
-            took = None if starts is None else clock.current.monotonic() - starts
-            self.emitter.failed(failure, self._made, took, delay)
+            self.emitter.failed(failure, self._made, self._starts, delay)
         if delay >= LONG and self._site.waits is not None:
             self._shown = self._site.waits.show(self._site, self._made, failure, delay)
 

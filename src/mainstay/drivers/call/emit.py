@@ -22,7 +22,7 @@ from mainstay.core.retry.events import AttemptFailed, CallInterrupted, CallSucce
 from mainstay.drivers.call.guard import label_of
 from mainstay.errors import SinkError
 from mainstay.ports import wants_evidence_now
-from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.context import CONTEXT, NO_CONTEXT
 from mainstay.runtime.enclosing import OPEN, Enclosure, aside
 from mainstay.runtime.plan_registry import register
 from mainstay.runtime.reports.logs import LOGS, QUIET
@@ -57,7 +57,11 @@ def builder_for(
 ) -> EventBuilder:
     """The event builder of one call; it keeps proof if a listener wants evidence."""
     context = CONTEXT.get()
-    wanted = site.is_clocked or wants_evidence_now(listeners)
+    opened, plan_id = None, ""
+    if site.is_clocked or wants_evidence_now(listeners):
+        opened, plan_id = Opening(*opening), plan_of(site)
+    if context is NO_CONTEXT:
+        return EventBuilder(site, started, opening=opened, plan_id=plan_id)
     return EventBuilder(
         site,
         started,
@@ -65,8 +69,8 @@ def builder_for(
         tenant_id=context.tenant_id,
         correlation_id=context.correlation_id,
         trace_id=context.trace_id,
-        opening=Opening(*opening) if wanted else None,
-        plan_id=plan_of(site) if wanted else "",
+        opening=opened,
+        plan_id=plan_id,
     )
 
 
@@ -99,56 +103,38 @@ class Emitter(Enclosure):
         self._builder = builder_for(site, began, listeners, ())
         self._builder.identify(key)
 
-    def failed(self, failure: BaseException, made: int, took: float | None, delay: float) -> None:
+    def failed(self, failure: BaseException, made: int, starts: float | None, delay: float) -> None:
         """An attempt has failed; the next one comes after the delay, or none below zero."""
-        builder, policy, has_logs = self._builder, self._site.policy, self._has_logs
+        builder, every, policy = self._builder, self._listeners, self._site.policy
         verdict, most = classify(failure, policy._rules), policy.max_attempts  # noqa: SLF001
         emitted: list[tuple[Event, tuple[Sink, ...]]] = []
-        every = self._listeners
-        if listeners := wanted(every, AttemptFailed.level) if has_logs else every:
-            builder.took = took
+        if listeners := wanted(every, AttemptFailed.level) if self._has_logs else every:
+            builder.took = None if starts is None else clock.current.monotonic() - starts
             event = builder.attempt_failed(failure, verdict, made, most, self._key)
             emitted.append((event, listeners))
         if delay < 0.0:
-            if listeners := wanted(every, GivenUp.level) if has_logs else every:
+            if listeners := wanted(every, GivenUp.level) if self._has_logs else every:
                 stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
                 now = clock.current.monotonic()
                 emitted.append((builder.gave_up(failure, verdict, made, stop, now), listeners))
-        elif listeners := wanted(every, policy.log_level) if has_logs else every:
+        elif listeners := wanted(every, policy.log_level) if self._has_logs else every:
             event = builder.retry_scheduled(failure, verdict, made, most, delay, self._key)
             emitted.append((event, listeners))
         if emitted:
-            self._emit_all(emitted, failure)
+            _send(emitted, self._site.redact, self, failure)
 
     def returned(self, made: int) -> None:
         """The call has succeeded, after retries."""
         every = self._listeners
         if listeners := wanted(every, CallSucceeded.level) if self._has_logs else every:
             event = self._builder.call_succeeded(made, clock.current.monotonic())
-            self._emit_all([(event, listeners)])
+            _send([(event, listeners)], self._site.redact, self)
 
     def cut_off(self, made: int, by: str) -> None:
         """The call was interrupted."""
         if listeners := wanted(self._listeners, CallInterrupted.level):
-            self._emit_all([(self._builder.call_interrupted(made, by), listeners)])
-
-    def _emit_all(
-        self,
-        emitted: list[tuple[Event, tuple[Sink, ...]]],
-        failure: BaseException | None = None,
-    ) -> None:
-        """Emits events of one moment; what a listener calls runs beside the attempts."""
-        frame, time = sys._getframe(), stamp(clock.current.wall())
-        OPEN[frame] = self
-        try:
-            for event, listeners in emitted:
-                force_setattr(event, "timestamp", time)
-                _send(event, listeners, self._site.redact)
-        except SinkError as error:
-            error.__context__ = failure
-            raise
-        finally:
-            del OPEN[frame], frame
+            event = self._builder.call_interrupted(made, by)
+            _send([(event, listeners)], self._site.redact, self)
 
 
 def succeeded(site: Site, started: float) -> None:
@@ -181,31 +167,59 @@ def _emit_beside(site: Site, event: Event, listeners: tuple[Sink, ...]) -> None:
 
 def wanted(listeners: tuple[Sink, ...], level: str) -> tuple[Sink, ...]:
     """Those that want an event of that level now: a log may be off, or set to a higher one."""
-    for number, listener in enumerate(listeners):
+    kept = listeners
+    for listener in listeners:
         is_enabled = getattr(listener, "is_enabled", None)
         if is_enabled is not None and not is_enabled(level):
-            rest = listeners[number + 1 :]
-            return (*listeners[:number], *(wanted(rest, level) if rest else ()))
-    return listeners
+            if kept == (listener,):
+                return ()
+            kept = tuple([each for each in kept if each is not listener])
+    return kept
 
 
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
     """Stamps the event and sends it to every listener; raises the SinkError of a strict one."""
-    force_setattr(event, "timestamp", stamp(clock.current.wall()))
-    _send(event, listeners, redact)
+    _send([(event, listeners)], redact)
 
 
-def _send(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None) -> None:
-    refusal: SinkError | None = None
-    for listener in listeners:
-        try:
-            listener(event)
-        except SinkError as error:
-            refusal = error  # the others receive it all the same
-        except Exception as error:
-            from mainstay.runtime.reports.report_failure import report
+def _send(
+    emitted: list[tuple[Event, tuple[Sink, ...]]],
+    redact: Redactor | None,
+    beside: Enclosure | None = None,
+    failure: BaseException | None = None,
+) -> None:
+    """Stamps events of one moment, and sends each to its listeners.
 
-            message = "a listener raised on %s and was passed over"
-            report(error, message, event.event_type, redact=redact)
-    if refusal is not None:
-        raise refusal
+    What a listener calls runs beside the attempts, if that is not arranged already.
+    """
+    frame, time = sys._getframe(), stamp(clock.current.wall())
+    if beside is not None:
+        OPEN[frame] = beside
+    try:
+        for event, listeners in emitted:
+            refusal: SinkError | None = None
+            force_setattr(event, "timestamp", time)
+            for listener in listeners:
+                try:
+                    listener(event)
+                except SinkError as error:
+                    refusal = error  # the others receive it all the same
+                except Exception as error:
+                    _passed_over(error, event, redact)
+            if refusal is not None:
+                raise refusal
+    except SinkError as error:
+        if failure is not None:
+            error.__context__ = failure
+        raise
+    finally:
+        if beside is not None:
+            del OPEN[frame]
+        del frame
+
+
+def _passed_over(error: Exception, event: Event, redact: Redactor | None) -> None:
+    from mainstay.runtime.reports.report_failure import report
+
+    message = "a listener raised on %s and was passed over"
+    report(error, message, event.event_type, redact=redact)

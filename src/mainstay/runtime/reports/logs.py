@@ -100,32 +100,45 @@ _WRITING: set[int] = set()
 """The threads in which handlers have a record of ours at hand."""
 
 
+_FUNCTION = "write"
+_LINE = write.__code__.co_firstlineno
+"""Where records of events come from: always from here, so the stack is not searched for it."""
+
+
 class EventLog:
     """Writes events to a logger; its child `security` takes those about permissions and control."""
 
     __slots__ = ("logger", "security")
     is_log = True
     """A call that has one among its listeners is not logged a second time."""
+    _takes_all = False
+    """Whether the class does more with an event than to log it."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger
         self.security = logger.getChild("security")
 
+    def __init_subclass__(cls) -> None:
+        cls._takes_all = cls.__call__ is not EventLog.__call__
+
     def __call__(self, event: Event) -> None:
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         if logger.isEnabledFor(level):
-            fields, text = {"mainstay": event.to_dict()}, self.text_of(event)
+            text = self.text_of(event)
             if not text.isprintable():
                 text = _shown(text)
-            write(logger.log, level, "%s", text, extra=fields)
+            record = logger.makeRecord(
+                logger.name, level, __file__, _LINE, "%s", (text,), None, _FUNCTION
+            )
+            record.mainstay = event.to_dict()
+            write(logger.handle, record)
 
     def is_enabled(self, level: str) -> bool:
         """Whether an event of a call would be logged at that level: else it need not be made.
 
         A class that derives from this one and does more with an event than to log it receives all.
         """
-        is_own = type(self).__call__ is not EventLog.__call__
-        return is_own or self.logger.isEnabledFor(LEVELS[level])
+        return self._takes_all or self.logger.isEnabledFor(LEVELS[level])
 
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
