@@ -2,19 +2,38 @@
 
 import pytest
 
-from tests.crash.pipeline.__main__ import KILLED, Worker
+from tests.crash.pipeline.__main__ import KILLED, SQLITE, Worker
+
+
+def sample(url, scenario, least, every):
+    """Kills a run at every third boundary or so: nothing is violated."""
+    worker = Worker(url, scenario)
+    try:
+        violations, code, boundaries = worker.trial(0)
+        assert (violations, code) == ([], 0)
+        assert boundaries >= least
+        for number in range(1, boundaries + 1, every):
+            violations, code, _ = worker.trial(number)
+            assert (number, violations, code) == (number, [], KILLED)
+    finally:
+        worker.close()
 
 
 @pytest.mark.req("PL-03", "PL-09")
 def test_killed_between_halt_quarantine_and_ledger():
     """All three are there or none; the next start carries over what was left out."""
-    worker = Worker()
-    try:
-        violations, code, boundaries = worker.trial(0)
-        assert (violations, code) == ([], 0)
-        assert boundaries >= 20
-        for number in range(1, boundaries + 1, 3):
-            violations, code, _ = worker.trial(number)
-            assert (number, violations, code) == (number, [], KILLED)
-    finally:
-        worker.close()
+    sample(SQLITE, "halts", 20, 3)
+
+
+@pytest.mark.req("PL-03", "PL-09")
+def test_killed_between_halt_quarantine_and_ledger_on_postgresql(postgres_database):
+    """The same where several machines share a database."""
+    sample(postgres_database, "halts", 20, 5)
+
+
+@pytest.mark.req("PL-03", "PL-09")
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_killed_while_it_is_resumed(request, store):
+    """The next process resumes it: it ends once, and files and store have the same."""
+    url = SQLITE if store == "sqlite" else request.getfixturevalue("postgres_database")
+    sample(url, "resumes", 10, 5)

@@ -1,4 +1,4 @@
-"""A process that runs a pipeline and kills itself at a boundary, for the tests of this folder.
+"""A process that runs or resumes a pipeline and kills itself at a boundary, for this folder.
 
 `python -m tests.crash.pipeline.worker` waits for jobs on its input, one JSON object a line, and
 forks a child for each. Boundaries are before and after each write of the store, each replacement of
@@ -21,45 +21,63 @@ from typing import Any
 from mainstay import Engine
 from mainstay.drivers.pipeline import ledger_files
 from mainstay.profiles.pipelines import Pipeline, SchemaValidationError, Stage
+from mainstay.stores.postgres.store import PostgresStore
 from mainstay.stores.sqlite.store import SqliteStore
 from tests.crash.saga_worker import Boundaries
 
+LEASE = 1.0
 
-def pipeline_of(engine: Engine, folder: Path, name: str, called: Any) -> Pipeline:
-    """Two stages, of which the second finds that the schema of d-1 is violated."""
+
+def pipeline_of(
+    engine: Engine,
+    job: dict[str, Any],
+    called: Any,
+    name: str = "etl",
+    *,
+    is_repaired: bool = False,
+) -> Pipeline:
+    """Two stages, of which the second finds that the schema is violated, until it is repaired.
+
+    The names are those of the trial: several share a database.
+    """
+    folder, trial = Path(job["folder"]), job["trial"]
 
     def poll() -> str:
         called("poll")
         return "rows"
 
-    def check() -> None:
+    def check() -> str:
         called("check")
-        raise SchemaValidationError("row 7 has no id")
+        if not is_repaired:
+            raise SchemaValidationError("row 7 has no id")
+        return "checked"
 
     return Pipeline(
-        name,
+        f"{name}-{trial}",
         [
             Stage("poll", poll, idempotency="idempotent"),
-            Stage("check", check, after="poll", idempotency="idempotent", datasets="d-1"),
+            Stage("check", check, after="poll", idempotency="idempotent", datasets=f"d-{trial}"),
         ],
         engine=engine,
         ledgers=folder / "ledgers",
         telemetry=folder / "telemetry.json",
+        lease=LEASE,
     )
 
 
-def open_engine(folder: Path) -> Engine:
+def open_engine(job: dict[str, Any]) -> Engine:
     """The store of a trial, with nothing in the background."""
-    url = f"sqlite:///{folder}/runs.db"
+    url = job["url"].format(folder=job["folder"])
     return Engine(url, sinks=[], audit=False, purge=None, share=None)
 
 
 def work(job: dict[str, Any]) -> None:
-    """One process: runs the pipeline once."""
+    """One process: runs the pipeline once, or resumes it."""
     folder = Path(job["folder"])
     boundaries = Boundaries(job["crash_at"], folder / "counted")
+    store: Any = SqliteStore if job["url"].startswith("sqlite") else PostgresStore
     for name in ("transact", "transact_many"):
-        setattr(SqliteStore, name, boundaries.around(getattr(SqliteStore, name)))
+        setattr(store, name, boundaries.around(getattr(store, name)))
     ledger_files.replace_file = boundaries.around(ledger_files.replace_file)
 
     def called(name: str) -> None:
@@ -68,8 +86,13 @@ def work(job: dict[str, Any]) -> None:
             file.write(f"{name}\n")
         boundaries.pass_by()
 
-    with open_engine(folder) as engine, suppress(SchemaValidationError):
-        pipeline_of(engine, folder, "etl", called).run(run_id="r-1")
+    is_resumed = job["scenario"] == "resumes"
+    with open_engine(job) as engine, suppress(SchemaValidationError):
+        pipeline = pipeline_of(engine, job, called, is_repaired=is_resumed)
+        if is_resumed:
+            pipeline.resume("r-1", by="ann")
+        else:
+            pipeline.run(run_id="r-1")
     boundaries.keep()
 
 
