@@ -76,10 +76,12 @@ def play(folder, clock, seed, *, store="memory://", runs=RUNS):
                 Stage("check", Dice(seed + 2), after="poll", idempotency="idempotent"),
                 Stage("load", Dice(seed + 3), after="check", idempotency="keyed",
                       idempotency_key="load-{run_id}"),
+                Stage("side", Dice(seed + 4), idempotency="idempotent"),
             ],
             engine=engine,
             ledgers=folder,
             telemetry=folder / "telemetry.json",
+            max_parallel=1 + seed % 2,
         )  # fmt: skip
         for number in range(runs):
             run_one(engine, pipeline, f"r-{number}", dice, clock)

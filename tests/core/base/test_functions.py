@@ -6,7 +6,15 @@ import types
 
 import pytest
 
-from mainstay.core.base.functions import discard, is_async, is_awaitable, signature_of, unwrapped
+from mainstay.core.base.functions import (
+    discard,
+    is_async,
+    is_awaitable,
+    is_generator,
+    is_read_once,
+    signature_of,
+    unwrapped,
+)
 
 
 async def fetch(item):
@@ -101,3 +109,20 @@ def test_what_discards_an_awaitable_leaves_no_warning():
 def test_a_signature_has_the_parameters_in_order():
     """With defaults; annotations are not needed for it."""
     assert list(signature_of(fetch).parameters) == ["item"]
+
+
+def test_generators_and_what_is_read_once():
+    """A call of a generator runs nothing; an iterator is gone once it was read, a list is not."""
+
+    def rows():
+        yield 1
+
+    async def arows():
+        yield 1
+
+    assert [is_generator(each) for each in (rows, arows, functools.partial(rows), len)] == [
+        True
+    ] * 3 + [False]
+    read_once = (rows(), arows(), iter([1]), map(str, [1]), zip([1], strict=True))
+    assert all(map(is_read_once, read_once))
+    assert not any(map(is_read_once, ([1], {"a": 1}, "text", b"", None, range(3), rows)))

@@ -172,7 +172,7 @@ class Maker:
         """One run, to its end or to where it stays halted."""
         stages = [f"s{number}" for number in range(self.dice.randint(1, 4))]
         shape = ";".join(stages)
-        begin = Begin("me", PIPELINE, name, shape, "f", b"null", stages[0], lease=30.0)
+        begin = Begin("me", PIPELINE, name, shape, "f", b"null", (stages[0],), lease=30.0)
         value = reduce(None, begin, self.now)[0].value
         for _ in range(4):
             value = self.play(value, stages)
@@ -219,7 +219,8 @@ def appended(record, name, entry, number, following, is_done):
     attempts = 1 if entry is None else entry.attempts
     became = StageRecord("done" if is_done else "failed", attempts=attempts)
     command = Append(record.owner, record.epoch, number, 30.0, stage=name, became=became,
-                     start=following, is_over=is_done and not following)  # fmt: skip
+                     starts=(following,) if following else (),
+                     is_over=is_done and not following)  # fmt: skip
     if entry is not None:
         command = replace(command, retries=(replace(entry, **own),))
     kinds = []

@@ -64,3 +64,11 @@ def test_a_damaged_record():
     """It raises an error that names what it is."""
     with pytest.raises(StoredValueError, match="data set is damaged"):
         reduce(b"{", mask(1))
+
+
+def test_a_stage_that_has_masked_it_masks_it():
+    """Another one that does not mask is given it all the same."""
+    value = after(mask(3), mask(4))
+    assert decode(value).masked_by == ("etl/mask",)
+    assert reduce(value, Admit("etl/load", "r-2")) == (KEEP, "")
+    assert "does not mask it any more" in reduce(value, Admit("etl/mask", "r-2"))[1]

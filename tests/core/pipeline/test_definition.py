@@ -75,3 +75,35 @@ def test_pipelines_that_are_refused():
     sink = stage("load", after="poll", kind="sink")
     more = stage("more", after=["load", "x"])
     assert problems(lambda: PipelineDefinition("etl", [stage(), sink, more])) == ["after"]
+
+
+def rows():
+    yield 1
+
+
+@pytest.mark.parametrize("function", [rows, 7])
+def test_what_is_no_function_of_a_stage(function):
+    """A generator, of which a call runs nothing."""
+    assert problems(lambda: stage(function=function)) == ["function"]
+
+
+@pytest.mark.parametrize("key", ["{date}", "{", "{}", "{run_id.x}", 7])
+def test_fields_of_a_key(key):
+    """Those that nothing fills in are refused when the stage is declared."""
+    wrong = {"idempotency": "keyed", "idempotency_key": key}
+    assert problems(lambda: stage(**wrong)) == ["idempotency_key"]
+    assert stage(idempotency="keyed", idempotency_key="load-{run_id}-{stage}-{pipeline_id}")
+    assert stage(idempotency="keyed", idempotency_key=str)
+
+
+def test_a_name_of_a_stage_has_no_dot():
+    """It is what separates it from its pipeline."""
+    assert problems(lambda: stage("b.c")) == ["name"]
+    assert PipelineDefinition("a.b", [stage("c")]).name == "a.b"
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\udc80", "x" * 1001, 7])
+def test_names_that_no_store_can_hold(name):
+    """Of data sets and of labels."""
+    assert problems(lambda: stage(datasets=[name])) == ["datasets"]
+    assert problems(lambda: stage(care_labels=[name])) == ["care_labels"]

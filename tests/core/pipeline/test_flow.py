@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.change import KEEP
-from mainstay.core.pipeline.commands import Begin, Lost, Review, Take
+from mainstay.core.pipeline.commands import Begin, Close, Done, Lost, Review, Take
 from mainstay.core.pipeline.definition import PipelineDefinition
-from mainstay.core.pipeline.flow import EmitRun, RunStage, WriteRun, run_flow
+from mainstay.core.pipeline.flow import EmitRun, RunStages, WriteRun, first_of, run_flow
 from mainstay.core.pipeline.outcome import StageOutcome
 from mainstay.core.pipeline.record import reduce
-from mainstay.core.pipeline.state import HALTED, SUCCEEDED, decode
-from mainstay.core.pipeline.view import view_of
+from mainstay.core.pipeline.state import HALTED, RUNNING, SUCCEEDED, decode
+from mainstay.core.pipeline.view import damaged_view, view_of
 from mainstay.errors import (
     CircuitOpenError,
     DeadlineExceeded,
@@ -27,8 +27,9 @@ DEFINITION = PipelineDefinition("etl", [stage("poll"), stage("load", after="poll
 class Store:
     """One record, as a store would keep it."""
 
-    def __init__(self, definition=DEFINITION):
+    def __init__(self, definition=DEFINITION, most=1):
         self.definition, self.value, self.now, self.events = definition, None, 0.0, []
+        self.most, self.widest, self.states = most, 0, []
 
     def step(self, command):
         self.now += 1.0
@@ -37,7 +38,7 @@ class Store:
         return answer
 
     def begin(self):
-        first = self.definition.stages[0].name
+        first = first_of(self.definition, self.most)
         return self.step(Begin("me", "etl", "r", self.definition.shape, "f", b"null", first, 9.0))
 
     def take(self):
@@ -45,23 +46,30 @@ class Store:
 
     def drive(self, record, outcomes):
         """Runs the flow with these outcomes by stage; the stages that were called, and the end."""
-        flow, called, answer = run_flow(self.definition, record, 9.0), [], None
+        flow, called, answer = run_flow(self.definition, record, 9.0, self.most), [], None
+        under_way = []
         try:
             while True:
                 effect = flow.send(answer)
                 answer = None
-                if isinstance(effect, RunStage):
-                    called.append(effect.stage)
-                    answer = outcomes.get(effect.stage) or StageOutcome(
-                        stage=effect.stage, attempts=1
-                    )
+                if isinstance(effect, RunStages):
+                    called += effect.stages
+                    under_way += effect.stages
+                    self.widest = max(self.widest, len(under_way))
+                    name = under_way.pop(self.which(len(under_way)))
+                    answer = outcomes.get(name) or StageOutcome(stage=name, attempts=1)
                 elif isinstance(effect, WriteRun):
                     answer = self.step(effect.command)
+                    self.states.append(self.record.state)
                 else:
                     assert isinstance(effect, EmitRun)
                     self.events.append(effect.event.event_type)
         except StopIteration as end:
             return called, end.value
+
+    def which(self, count):
+        """Which of the stages under way ends first."""
+        return count - 1
 
     @property
     def record(self):
@@ -72,8 +80,8 @@ class Store:
         return [e.kind for e in self.record.retries], [e.kind for e in self.record.versions]
 
 
-def failed(error, attempts=1, **fields):
-    return StageOutcome(stage="poll", error=error, attempts=attempts, text="no", **fields)
+def failed(error, attempts=1, stage="poll", **fields):
+    return StageOutcome(stage=stage, error=error, attempts=attempts, text="no", **fields)
 
 
 def run(**outcomes):
@@ -179,7 +187,7 @@ def test_a_run_that_was_taken_over():
     store = Store()
     record = store.begin().record
     flow = run_flow(DEFINITION, record, 9.0)
-    assert flow.send(None) == RunStage("poll")
+    assert flow.send(None) == RunStages(("poll",))
     assert isinstance(flow.send(StageOutcome(stage="poll", attempts=1)), WriteRun)
     with pytest.raises(StopIteration) as end:
         flow.send(Lost())
@@ -229,3 +237,136 @@ def test_a_run_ends_whatever_happens(moves):
         record = store.take().record
     assert store.record.state is SUCCEEDED
     assert end.outcome is None or end.outcome.error is None
+
+
+# --- stages at the same time ----------------------------------------------------------------------
+
+WIDE = PipelineDefinition(
+    "etl",
+    [stage("a"), stage("b"), stage("c"), stage("d", after="a"), stage("e", after=("b", "d"))],
+)
+
+
+def test_independent_stages_run_at_the_same_time():
+    """As many as are allowed, each after those it needs, one write for each that ends."""
+    for most, widest, called in [
+        (1, 1, ["a", "b", "c", "d", "e"]),
+        (2, 2, ["a", "b", "c", "d", "e"]),
+        (9, 3, ["a", "b", "c", "d", "e"]),
+    ]:
+        store = Store(WIDE, most)
+        found, _ = store.drive(store.begin().record, {})
+        assert (sorted(found), store.widest) == (called, widest)
+        assert store.record.state is SUCCEEDED
+        assert store.record.writes == len(store.states) == 5
+        assert store.kinds == ([], ["began", "completed"])
+
+
+def test_a_failure_begins_no_stage_and_waits_for_those_under_way():
+    """The halt is written at once; the run is halted once the last of them has ended."""
+    store = Store(WIDE, 3)
+    store.which = lambda count: 0
+    broken = {
+        "a": failed(SchemaValidationError("no"), stage="a", datasets=("d-1",), names=("d-1",))
+    }
+    called, end = store.drive(store.begin().record, broken)
+    assert (called, end.outcome.stage) == (["a", "b", "c"], "a")
+    assert store.states == [RUNNING, RUNNING, HALTED]
+    assert store.kinds == (["failed_fast"], ["began", "halted", "quarantined"])
+    assert {name: each.status for name, each in store.record.stages.items()} == {
+        "a": "failed", "b": "done", "c": "done",
+    }  # fmt: skip
+
+
+def test_two_that_fail_at_the_same_time():
+    """Each is in the ledgers; the halt is the graver one, and all data sets are held."""
+    store = Store(WIDE, 3)
+    store.which = lambda count: 0
+    broken = {
+        "a": failed(OSError("no"), stage="a", retryable=True),
+        "b": failed(SchemaValidationError("no"), stage="b", datasets=("d-1",), names=("d-1",)),
+        "c": failed(
+            GovernanceBlocked("no"), stage="c", datasets=("d-2",), names=("[2]",), is_rerun=True,
+            care_labels=("CARE-A",),
+        ),
+    }  # fmt: skip
+    called, end = store.drive(store.begin().record, broken)
+    assert (end.outcome.stage, [each.stage for each in end.others]) == ("a", ["b", "c"])
+    assert store.kinds[0] == ["exhausted", "failed_fast", "failed_fast"]
+    assert store.kinds[1].count("quarantined") == 2
+    record = store.record
+    assert (record.halt.stage, record.halt.occasion, record.state) == ("b", "1.0", HALTED)
+    held = record.quarantine
+    assert (set(held.datasets), set(held.shown)) == ({"d-1", "d-2"}, {"d-1", "[2]"})
+    assert (held.is_escalated, held.is_blocked, held.care_labels) == (True, False, ("CARE-A",))
+    store.step(Review("release", record.halt.occasion, "t", "ann", ""))
+    called, _ = store.drive(store.take().record, {})
+    assert sorted(called) == ["a", "b", "c", "d", "e"]
+    assert store.record.state is SUCCEEDED
+
+
+def test_a_process_that_is_gone_after_it_has_written_a_halt():
+    """It counts as halted then, and nothing that was begun beside it is forgotten."""
+    store = Store(WIDE, 2)
+    store.which = lambda count: 0
+    flow = run_flow(WIDE, store.begin().record, 9.0, 2)
+    assert flow.send(None) == RunStages(("a", "b"))
+    write = flow.send(failed(SchemaValidationError("no"), stage="a"))
+    store.step(write.command)
+    assert (store.record.state, store.record.halt.stage) == (RUNNING, "a")
+    assert isinstance(store.step(Close()), Lost)
+    store.now += 99.0
+    assert isinstance(store.step(Close()), Done)
+    assert isinstance(store.step(Close()), Lost)
+    assert (store.record.state, store.record.is_held) == (HALTED, True)
+    taken = store.step(Take("me2", WIDE.shape, 9.0, 5, ("b",)))
+    assert (
+        "stage b, which may have happened; stage a: SchemaValidationError" in taken.record.halt.text
+    )
+    assert "in quarantine" in taken.why
+    store.step(Review("release", store.record.halt.occasion, "t", "ann", ""))
+    called, _ = store.drive(store.take().record, {})
+    assert sorted(called) == ["a", "b", "c", "d", "e"]
+
+
+@given(st.integers(1, 4), st.lists(st.integers(0, 9)), st.sets(st.sampled_from("abcde")))
+def test_any_order_of_ends_leads_to_the_same_run(most, order, broken):
+    """Whatever ends first: after resumption each stage was done once, after those it needs."""
+    store, done, draws = Store(WIDE, most), [], iter([*order, *[0] * 99])
+    store.which = lambda count: next(draws) % count
+    record = store.begin().record
+    for bad in (broken, ()):
+        outcomes = {name: failed(OSError("no"), stage=name, retryable=True) for name in bad}
+        called, _ = store.drive(record, outcomes)
+        for name in called:
+            assert set(next(x for x in WIDE.stages if x.name == name).after) <= set(done) | set(
+                called
+            )
+        assert not set(called) & set(done)
+        done += [name for name in called if name not in bad]
+        assert store.widest <= most
+        if store.record.state is SUCCEEDED:
+            break
+        record = store.take().record
+    assert sorted(done) == ["a", "b", "c", "d", "e"]
+    assert store.kinds[1][-1] == "completed"
+
+
+def test_what_fails_with_a_restricted_data_set_is_for_the_council():
+    """To go on would be to give it again; what ran out of attempts is looked at by the gate."""
+    assert failed(SchemaValidationError("no"), is_given=True).is_conflict
+    assert not failed(OSError("no"), is_given=True, retryable=True).is_conflict
+    store, _, _ = run(poll=failed(SchemaValidationError("no"), is_given=True, council=("ann",)))
+    assert store.kinds[1][-1] == "escalated"
+    assert (store.record.quarantine.is_escalated, store.record.council) == (True, ("ann",))
+
+
+def test_the_view_of_a_damaged_run():
+    """Its address is all that is known of it."""
+    view = damaged_view("etl/a/b", "cut off")
+    assert (view.pipeline_id, view.run_id, view.state, view.why) == (
+        "etl",
+        "a/b",
+        "damaged",
+        "cut off",
+    )

@@ -49,7 +49,7 @@ SHAPE = "poll;load<poll"
 
 
 def begin(owner="me", fingerprint="f", **options):
-    return Begin(owner, "etl", "r-1", SHAPE, fingerprint, b"null", "poll", LEASE, **options)
+    return Begin(owner, "etl", "r-1", SHAPE, fingerprint, b"null", ("poll",), LEASE, **options)
 
 
 def append(number=0, owner="me", epoch=1, **options):
@@ -152,11 +152,11 @@ def test_halt_quarantine_and_ledgers_are_one_write():
 def test_a_stage_is_done_and_the_next_begins():
     """Both are one write; the last one ends the run."""
     done = StageRecord("done", attempts=1)
-    value, answer = step(begun(), append(stage="poll", became=done, start="load"), 2.0)
+    value, answer = step(begun(), append(stage="poll", became=done, starts=("load",)), 2.0)
     assert isinstance(answer, Written)
     stages = decode(value).stages
     assert (stages["poll"].ended, stages["load"].status) == (2.0, "started")
-    assert step(value, append(stage="poll", became=done, start="load"))[0] == value
+    assert step(value, append(stage="poll", became=done, starts=("load",)))[0] == value
     value, _ = step(value, append(1, stage="load", became=done, is_over=True), 3.0)
     record = decode(value)
     assert (record.state, record.ended, record.state.is_ended) == (SUCCEEDED, 3.0, True)
@@ -166,11 +166,11 @@ def test_a_stage_is_done_and_the_next_begins():
 
 def test_a_stage_begins_without_one_before():
     """A stage that is begun and recorded later than the run was, such as on resumption."""
-    value, _ = step(begun(), append(start="load"))
+    value, _ = step(begun(), append(starts=("load",)))
     assert decode(value).stages["load"].attempts == 0
     value, _ = step(value, append(1, stage="extra", became=StageRecord("done")))
     assert decode(value).stages["extra"].began == 1.0
-    value, _ = step(value, append(2, start="extra"))
+    value, _ = step(value, append(2, starts=("extra",)))
     assert decode(value).stages["extra"].status == "started"
 
 
@@ -257,7 +257,7 @@ def test_a_changed_pipeline():
     value = halted("exhausted")
     assert isinstance(step(value, take(shape="fetch"))[1], Claimed)
     done = StageRecord("done", attempts=1)
-    value, _ = step(begun(), append(stage="poll", became=done, start="load"))
+    value, _ = step(begun(), append(stage="poll", became=done, starts=("load",)))
     answer = step(value, take(shape="load"), 20.0)[1]
     assert isinstance(answer, Refusal)
     assert "no such stage" in answer.why

@@ -32,6 +32,12 @@ def test_killed_between_halt_quarantine_and_ledger_on_postgresql(postgres_databa
 
 
 @pytest.mark.req("PL-03", "PL-09")
+def test_killed_with_another_stage_under_way():
+    """The halt is carried over all the same; once the lease is over, the run counts as halted."""
+    sample(SQLITE, "wide", 24, 4)
+
+
+@pytest.mark.req("PL-03", "PL-09")
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_killed_while_it_is_resumed(request, store):
     """The next process resumes it: it ends once, and files and store have the same."""

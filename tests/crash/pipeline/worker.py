@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import sys
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,8 @@ def pipeline_of(
 ) -> Pipeline:
     """Two stages, of which the second finds that the schema is violated, until it is repaired.
 
+    In the scenario "wide" a third one runs beside them, and ends after the halt is written.
+
     The names are those of the trial: several share a database.
     """
     folder, trial = Path(job["folder"]), job["trial"]
@@ -52,17 +55,33 @@ def pipeline_of(
             raise SchemaValidationError("row 7 has no id")
         return "checked"
 
-    return Pipeline(
+    def side(ctx: Any) -> str:
+        called("side")
+        ended = time.monotonic() + 10.0
+        while time.monotonic() < ended and not is_repaired:
+            view = pipeline.get(ctx.run_id)
+            if view is None or view.halted_at:
+                break
+            time.sleep(0.002)
+        return "beside"
+
+    is_wide = job["scenario"] == "wide"
+    stages = [
+        Stage("poll", poll, idempotency="idempotent"),
+        Stage("check", check, after="poll", idempotency="idempotent", datasets=f"d-{trial}"),
+    ]
+    if is_wide:
+        stages.append(Stage("side", side, idempotency="idempotent"))
+    pipeline = Pipeline(
         f"{name}-{trial}",
-        [
-            Stage("poll", poll, idempotency="idempotent"),
-            Stage("check", check, after="poll", idempotency="idempotent", datasets=f"d-{trial}"),
-        ],
+        stages,
         engine=engine,
         ledgers=folder / "ledgers",
         telemetry=folder / "telemetry.json",
         lease=LEASE,
+        max_parallel=2 if is_wide else 1,
     )
+    return pipeline
 
 
 def open_engine(job: dict[str, Any]) -> Engine:

@@ -18,7 +18,7 @@ from mainstay import (
     context,
     deadline,
 )
-from mainstay.drivers.saga import sync
+from mainstay.drivers.idempotency import groups
 from mainstay.drivers.saga.records import OPEN_SAGAS
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
@@ -93,7 +93,7 @@ def test_what_ends_a_step_of_a_group_is_raised_once_the_others_have_ended(run, a
 def test_ctrl_c_waits_for_the_steps_of_a_group(engine, monkeypatch):
     """Nothing of the saga runs when the lease is given up; a second Ctrl+C does not wait."""
 
-    class Interrupted(sync.SimpleQueue):
+    class Interrupted(groups.SimpleQueue):
         left = 1
 
         def get(self):
@@ -102,7 +102,7 @@ def test_ctrl_c_waits_for_the_steps_of_a_group(engine, monkeypatch):
                 raise KeyboardInterrupt
             return super().get()
 
-    monkeypatch.setattr(sync, "SimpleQueue", Interrupted)
+    monkeypatch.setattr(groups, "SimpleQueue", Interrupted)
     ended = []
     group = [SagaStep(name, lambda name=name: ended.append(name)) for name in "abc"]
     with pytest.raises(KeyboardInterrupt):

@@ -13,12 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    Command: TypeAlias = "Begin | Take | Append | Renew | Release | Review"
+    Command: TypeAlias = "Begin | Take | Append | Renew | Release | Close | Review"
 
 
 @final
 class Begin(Struct, frozen=True, gc=False):
-    """May I run this pipeline, beginning with this stage?"""
+    """May I run this pipeline, beginning with these stages?"""
 
     owner: str
     pipeline: str
@@ -26,12 +26,13 @@ class Begin(Struct, frozen=True, gc=False):
     shape: str
     fingerprint: str
     given: bytes
-    start: str
+    starts: tuple[str, ...]
     lease: float
     datasets: tuple[str, ...] = ()
     ledgers: str = ""
     council: tuple[str, ...] = ()
     keep: float | None = None
+    parallel: int = 1
     tenant: str | None = None
     correlation: str | None = None
     trace: str | None = None
@@ -53,7 +54,10 @@ class Take(Struct, frozen=True, gc=False):
 
 @final
 class Append(Struct, frozen=True, gc=False):
-    """Writes what became of a stage and begins the next; or halts or ends the run.
+    """Writes what became of a stage and begins the next ones; or halts or ends the run.
+
+    If other stages are under way, the run is halted when the last of them has ended: the halt is
+    written at once, and no stage is begun after it.
 
     Entries of the ledgers are drafts: the reducer numbers, dates and chains them.
     """
@@ -64,7 +68,9 @@ class Append(Struct, frozen=True, gc=False):
     lease: float
     stage: str = ""
     became: StageRecord | None = None
-    start: str = ""
+    starts: tuple[str, ...] = ()
+    is_pending: bool = False
+    """Whether other stages are under way."""
     is_over: bool = False
     halt: Halt | None = None
     quarantine: Quarantine | None = None
@@ -89,6 +95,11 @@ class Release(Struct, frozen=True, gc=False):
 
     owner: str
     epoch: int
+
+
+@final
+class Close(Struct, frozen=True, gc=False):
+    """Halts a run whose process is gone after it has written a halt, with stages under way."""
 
 
 @final

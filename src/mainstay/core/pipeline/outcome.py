@@ -94,9 +94,27 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
 
 
 def appended(
-    record: RunRecord, outcome: StageOutcome, number: int, following: str, lease: float
+    record: RunRecord,
+    outcome: StageOutcome,
+    number: int,
+    lease: float,
+    *,
+    starts: tuple[str, ...] = (),
+    is_pending: bool = False,
+    is_halting: bool = False,
 ) -> Append:
-    """The one write that follows from a stage: with the next one, the end, or the halt."""
+    """The one write that follows from a stage: with the next ones, the end, or the halt.
+
+    Args:
+        record: the run.
+        outcome: what became of the stage.
+        number: of the write.
+        lease: its length.
+        starts: the stages that begin now.
+        is_pending: whether other stages are under way.
+        is_halting: whether another stage has failed before.
+    """
+    is_over = not (starts or is_pending or is_halting or outcome.error is not None)
     halted = outcome.error is not None
     is_held = halted and outcome.cause == FAIL_FAST
     return Append(
@@ -106,12 +124,13 @@ def appended(
         lease,
         stage=outcome.stage,
         became=_became(outcome),
-        start="" if halted else following,
-        is_over=not halted and not following,
+        starts=starts,
+        is_pending=is_pending,
+        is_over=is_over,
         halt=_halt(outcome) if halted else None,
         quarantine=_quarantine(outcome) if is_held else None,
         retries=_retries(record, outcome),
-        versions=_versions(record, outcome, is_over=not halted and not following),
+        versions=_versions(record, outcome, is_over=is_over),
         council=outcome.council if halted else None,
     )
 

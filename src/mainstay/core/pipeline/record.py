@@ -22,6 +22,7 @@ from mainstay.core.pipeline.commands import (
     Begin,
     Busy,
     Claimed,
+    Close,
     Done,
     Found,
     Lost,
@@ -36,11 +37,15 @@ from mainstay.core.pipeline.ledger import RETRY_LOG, VERSIONING, LedgerEntry, he
 from mainstay.core.pipeline.shape import changed, parents_of
 from mainstay.core.pipeline.state import (
     ABANDONED,
+    EXHAUSTED,
+    FAIL_FAST,
     HALTED,
+    REFUSED,
     RUNNING,
     SUCCEEDED,
     UNKNOWN,
     Halt,
+    Quarantine,
     RunRecord,
     StageRecord,
     decode,
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
     from mainstay.core.pipeline.commands import Answer, Command, Renew
 
 _LOST, GONE = Lost(), Refusal("there is no such run")
+_GRAVITY = {REFUSED: 0, EXHAUSTED: 1, FAIL_FAST: 2, UNKNOWN: 3}
 
 
 def reduce(
@@ -82,9 +88,11 @@ def reduce(
 
 
 def _held(
-    record: RunRecord, command: Renew | Release, now: float, view: ClockView
+    record: RunRecord, command: Renew | Release | Close, now: float, view: ClockView
 ) -> tuple[Change, Answer]:
     """What becomes of the lease."""
+    if type(command) is Close:
+        return _close(record, now, view)
     is_owner = record.owner == command.owner and record.epoch == command.epoch
     if not is_owner or record.state is not RUNNING:
         return KEEP, _LOST
@@ -109,10 +117,11 @@ def _begin(
             epoch=1,
             began=now,
             given=msgspec.Raw(command.given),
-            stages={command.start: StageRecord("started", now)},
+            stages={name: StageRecord("started", now) for name in command.starts},
             ledgers=command.ledgers,
             council=command.council,
             keep=command.keep,
+            parallel=command.parallel,
             tenant=command.tenant,
             correlation=command.correlation,
             trace=command.trace,
@@ -166,19 +175,22 @@ def _doubtful(record: RunRecord, command: Take) -> str:
 
     Of one that the pipeline does not have any more nothing is known: it may have a new name.
     """
-    if record.state is not RUNNING:
-        return ""
-    known = parents_of(command.shape)
+    known, halt = parents_of(command.shape), record.halt
     begun = [name for name, each in record.stages.items() if each.status == "started"]
+    if halt is not None and halt.cause == "reviewed":
+        begun = [name for name in begun if name != halt.stage]  # a person has decided about it
     return next((name for name in begun if name in command.unsafe or name not in known), "")
 
 
 def _in_doubt(record: RunRecord, stage: str, now: float) -> RunRecord:
-    text = f"the process ended during stage {stage}, which may have happened"
+    text, before = f"the process ended during stage {stage}, which may have happened", record.halt
+    if before is not None and before.stage != stage:
+        text += f"; stage {before.stage}: {before.error_class}: {before.text}"
     halt = Halt(stage, UNKNOWN, "OutcomeUnknown", text, now, _occasion(record))
     unknown = _draft(record, "unknown", stage=stage, attempts=1, reason=text)
     halted = _draft(record, "halted", stage=stage, reason=text)
-    record = replace(record, state=HALTED, halt=halt)
+    ended = replace(record.stages[stage], status="failed", ended=now, note=text)
+    record = replace(record, state=HALTED, halt=halt, stages={**record.stages, stage: ended})
     return unleased(_entered(record, (unknown,), (halted,), now))
 
 
@@ -213,21 +225,21 @@ def _append(
     stages = dict(record.stages)
     if command.became is not None:
         stages[command.stage] = _became(stages.get(command.stage), command.became, now)
-    if command.start:
-        before = stages.get(command.start)
-        stages[command.start] = StageRecord(
-            "started", now, attempts=before.attempts if before else 0
-        )
+    for name in command.starts:
+        before = stages.get(name)
+        stages[name] = StageRecord("started", now, attempts=before.attempts if before else 0)
     is_done = command.became is not None and command.became.status == "done"
-    state = HALTED if command.halt else SUCCEEDED if command.is_over else RUNNING
+    halt = _graver(record, command, now)
+    is_halted = halt is not None and not command.is_pending
+    state = HALTED if is_halted else SUCCEEDED if command.is_over else RUNNING
     written = replace(
         record,
         state=state,
         stages=stages,
         writes=command.number + 1,
         stalled=0 if is_done else record.stalled,
-        halt=command.halt and replace(command.halt, at=now, occasion=_occasion(record)),
-        quarantine=command.quarantine or record.quarantine,
+        halt=halt,
+        quarantine=_more_held(record, command),
         council=record.council if command.council is None else command.council,
         ended=now if state.is_ended else NO_TIME,
     )
@@ -235,6 +247,45 @@ def _append(
     is_mine = state is RUNNING
     written = leased(written, command.lease, now, view) if is_mine else unleased(written)
     return _written(written, now), Written(written)
+
+
+def _graver(record: RunRecord, command: Append, now: float) -> Halt | None:
+    """What halts a run of which several stages have failed: what a person has to look at, if any.
+
+    The occasion is that of the first.
+    """
+    before, after = record.halt, command.halt
+    if after is None:
+        return before
+    after = replace(after, at=now, occasion=before.occasion if before else _occasion(record))
+    if before is None or _GRAVITY[after.cause] > _GRAVITY[before.cause]:
+        return after
+    return before
+
+
+def _more_held(record: RunRecord, command: Append) -> Quarantine | None:
+    """What is held back, by all the stages that have failed since the run went on."""
+    before, after = record.quarantine, command.quarantine
+    if after is None or before is None or record.halt is None or not record.is_held:
+        return after or before
+    first, second = (
+        (before, after) if before.is_escalated >= after.is_escalated else (after, before)
+    )
+    return replace(
+        first,
+        datasets=tuple(dict.fromkeys([*first.datasets, *second.datasets])),
+        names=tuple(dict.fromkeys([*first.shown, *second.shown])),
+        care_labels=tuple(dict.fromkeys([*first.care_labels, *second.care_labels])),
+        is_blocked=first.is_blocked and second.is_blocked,
+    )
+
+
+def _close(record: RunRecord, now: float, view: ClockView) -> tuple[Change, Answer]:
+    is_left = record.state is RUNNING and lease_of(record, now, view) <= 0.0
+    if not is_left or record.halt is None:
+        return KEEP, _LOST
+    record = unleased(replace(record, state=HALTED))
+    return _written(record), Done(record)
 
 
 def _became(before: StageRecord | None, after: StageRecord, now: float) -> StageRecord:

@@ -111,6 +111,7 @@ class RunRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     boot: str = ""
     uptime: float = NO_TIME
     halt: Halt | None = None
+    """What halted it; of a run under way, what will once other stages of it have ended."""
     quarantine: Quarantine | None = None
     retries: tuple[LedgerEntry, ...] = ()
     """The entries of this run in the retry log: the truth, of which the file is a copy."""
@@ -127,6 +128,8 @@ class RunRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """The decision of a person that was last carried out."""
     ended: float = NO_TIME
     keep: float | None = None
+    parallel: int = 1
+    """Stages at the same time, at most: as many as it began with, over all resumptions."""
     tenant: str | None = None
     correlation: str | None = None
     trace: str | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.inbox.items import Item
-from mainstay.core.pipeline.commands import Done, Review
+from mainstay.core.pipeline.commands import Close, Done, Review
 from mainstay.core.pipeline.dataset import Free, Hold
 from mainstay.core.pipeline.state import HALTED, RUNNING, UNKNOWN, RunRecord, address_of
 from mainstay.drivers.inbox.resolution import MOVED_ON
@@ -68,7 +68,12 @@ class CarryOver:
 
     def one(self, address: str, token: str) -> str | None:
         """Carries over one run, unless it is under way; the id of its inbox item, if it has one."""
-        record, _ = self._parts.records.get(address)
+        record, left = self._parts.records.get(address)
+        if record is not None and record.state is RUNNING and record.halt is not None:
+            self._quarantine(address, record)  # at once: other stages of it are under way
+            if left <= 0.0:
+                self._parts.records.step(address, Close())
+                record, left = self._parts.records.get(address)
         if record is None or record.state is RUNNING:
             return None
         self._quarantine(address, record)

@@ -135,11 +135,18 @@ class StageResults(Mapping[str, "UserValue"]):
     A result that could not be kept raises ResultNotKept in a process that has resumed the run.
     """
 
-    __slots__ = ("_record", "_values")
+    __slots__ = ("_only", "_record", "_values")
 
-    def __init__(self, record: RunRecord) -> None:
+    def __init__(self, record: RunRecord, only: set[str] | None = None) -> None:
         self._record = record
+        self._only = only
         self._values: dict[str, UserValue] = {}
+
+    def of(self, names: set[str]) -> StageResults:
+        """Those of some stages, as they are now."""
+        found = StageResults(self._record, names)
+        found._values = {name: each for name, each in self._values.items() if name in names}
+        return found
 
     def add(self, name: str, value: UserValue) -> None:
         """Adds the result of a stage that this process has run."""
@@ -148,7 +155,8 @@ class StageResults(Mapping[str, "UserValue"]):
     def __getitem__(self, name: str) -> UserValue:
         if name not in self._values:
             kept = self._record.stages.get(name)
-            if kept is None or kept.status != "done":
+            is_other = self._only is not None and name not in self._only
+            if kept is None or kept.status != "done" or is_other:
                 raise KeyError(name)
             if bytes(kept.data) == bytes(NULL):
                 at = datetime.fromtimestamp(kept.ended, UTC)
@@ -162,7 +170,8 @@ class StageResults(Mapping[str, "UserValue"]):
 
     def __iter__(self) -> Iterator[str]:
         done = [name for name, each in self._record.stages.items() if each.status == "done"]
-        return iter(dict.fromkeys([*done, *self._values]))
+        found = dict.fromkeys([*done, *self._values])
+        return iter([name for name in found if self._only is None or name in self._only])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -1,31 +1,36 @@
 """Carries out what core/pipeline/flow.py asks for: in the caller's thread, or awaited.
 
-A plain function among async stages runs in a thread.
+Stages at the same time run in threads, or in tasks of the event loop. A plain function among async
+stages runs in a thread.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.pipeline.flow import EmitRun, RunEnd, RunStage, WriteRun
+from mainstay.core.pipeline.flow import EmitRun, RunEnd, RunStages, WriteRun
+from mainstay.drivers.idempotency.groups import Group, Threads
 from mainstay.drivers.idempotency.patience import aoffered, offered
-from mainstay.runtime.loops import in_thread
+from mainstay.runtime.loops import in_thread, shielded
 
 if TYPE_CHECKING:
     from mainstay.core.base.types import Answer
     from mainstay.core.pipeline.flow import Effect
     from mainstay.core.pipeline.outcome import StageOutcome
     from mainstay.drivers.pipeline.session import PipelineRun
+    from mainstay.drivers.pipeline.stages import StageCall
 
 
 def drive(run: PipelineRun) -> RunEnd:
-    """Performs what the flow yields, to its end."""
+    """Performs what the flow yields, to its end; waits for every stage that it has begun."""
+    group: Threads[StageOutcome] = Threads("mainstay-stage")
     answer: Answer = None
     try:
         while type(effect := _next(run, answer)) is not RunEnd:
-            if type(effect) is RunStage:
-                answer = _stage(run, effect)
+            if type(effect) is RunStages:
+                answer = run.done(_stages(run, effect, group))
             elif type(effect) is WriteRun:
                 answer = _write(run, effect)
             else:
@@ -33,16 +38,18 @@ def drive(run: PipelineRun) -> RunEnd:
                 answer = None
     finally:
         answer = None
+        group.rest()
     return effect
 
 
 async def adrive(run: PipelineRun) -> RunEnd:
-    """The same, awaited."""
+    """The same, awaited; if it is cancelled, so are the stages that it has begun."""
+    group = Group()
     answer: Answer = None
     try:
         while type(effect := _next(run, answer)) is not RunEnd:
-            if type(effect) is RunStage:
-                answer = await _astage(run, effect)
+            if type(effect) is RunStages:
+                answer = run.done(await _astages(run, effect, group))
             elif type(effect) is WriteRun:
                 answer = await _awrite(run, effect)
             else:
@@ -50,6 +57,9 @@ async def adrive(run: PipelineRun) -> RunEnd:
                 answer = None
     finally:
         answer = None
+        if group.running:
+            group.cancel()
+            await shielded(group.rest)
     return effect
 
 
@@ -78,24 +88,41 @@ async def _awrite(run: PipelineRun, effect: WriteRun) -> Answer:
     return run.written(answer, sent)
 
 
-def _stage(run: PipelineRun, effect: RunStage) -> StageOutcome:
-    if not run.is_certain():
+def _stages(run: PipelineRun, effect: RunStages, group: Threads[StageOutcome]) -> StageOutcome:
+    """The outcome of one that ends; a single one runs in this thread."""
+    if effect.stages and not run.is_certain():
         sent = clock.current.monotonic()
         run.renewed(run.parts.records.step(run.address, run.renewal()), sent)
-    call = run.call(effect.stage)
+    calls = [run.call(name) for name in effect.stages]
+    if len(calls) == 1 and not group.running:
+        return _called(calls[0])
+    for call in calls:
+        group.start(call.stage.name, partial(_called, call))
+    return group.next()
+
+
+def _called(call: StageCall) -> StageOutcome:
     try:
         call.prepare()
         value = call.operation.call(call.attempt)
     except Exception as error:
         return call.failed(error)
-    return run.done(call.returned(value))
+    return call.returned(value)
 
 
-async def _astage(run: PipelineRun, effect: RunStage) -> StageOutcome:
-    if not run.is_certain():
+async def _astages(run: PipelineRun, effect: RunStages, group: Group) -> StageOutcome:
+    if effect.stages and not run.is_certain():
         sent = clock.current.monotonic()
         run.renewed(await run.parts.records.astep(run.address, run.renewal()), sent)
-    call = await in_thread(lambda: run.call(effect.stage))
+    calls = [await in_thread(partial(run.call, name)) for name in effect.stages]
+    if len(calls) == 1 and not group.running:
+        return await _acalled(calls[0])
+    for call in calls:
+        group.start(partial(_acalled, call))
+    return await group.next()  # type: ignore[no-any-return]
+
+
+async def _acalled(call: StageCall) -> StageOutcome:
     try:
         await in_thread(call.prepare)
         if call.stage.is_async:
@@ -104,4 +131,4 @@ async def _astage(run: PipelineRun, effect: RunStage) -> StageOutcome:
             value = await in_thread(lambda: call.operation.call(call.attempt))
     except Exception as error:
         return call.failed(error)
-    return run.done(call.returned(value))
+    return call.returned(value)

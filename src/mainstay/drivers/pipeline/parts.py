@@ -100,6 +100,7 @@ class PipelineSetup:
         lease: float = 30.0,
         keep: float | None = None,
         max_resumes: int = 5,
+        max_parallel: int = 1,
     ) -> None:
         self.definition = definition
         self.gate = gate
@@ -109,3 +110,4 @@ class PipelineSetup:
         self.lease = lease
         self.keep = keep
         self.max_resumes = max_resumes
+        self.max_parallel = max_parallel

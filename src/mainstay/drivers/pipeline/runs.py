@@ -13,6 +13,7 @@ from mainstay.core.codec.outcome import encode_value
 from mainstay.core.events.describe import shown
 from mainstay.core.pipeline.commands import Begin, Busy, Claimed, Mismatch, Refusal, Take
 from mainstay.core.pipeline.definition import is_name
+from mainstay.core.pipeline.flow import first_of
 from mainstay.core.pipeline.state import HALTED, RUNNING, SUCCEEDED, address_of
 from mainstay.core.pipeline.view import damaged_view, view_of
 from mainstay.drivers.idempotency.patience import aoffered, offered
@@ -144,12 +145,13 @@ class PipelineRuns:
             definition.shape,
             canonical(given).hex() if given is not None else "",
             data,
-            definition.stages[0].name,
+            first_of(definition, setup.max_parallel),
             setup.lease,
             datasets=tuple([shown(each, self._parts.redact) for each in setup.datasets]),
             ledgers=str(setup.files.folder),
             council=setup.gate.read().council,
             keep=setup.keep,
+            parallel=setup.max_parallel,
             tenant=context.tenant_id,
             correlation=context.correlation_id,
             trace=context.trace_id,
@@ -279,4 +281,6 @@ def _result(end: RunEnd, run: PipelineRun, item: str | None) -> RunResult:
     assert end.outcome is not None
     held = f"; inbox item {item}" if item else ""
     add_note(error, f"run {run_id} of {pipeline} is halted at stage {end.outcome.stage}{held}")
+    for each in end.others:
+        add_note(error, f"stage {each.stage} failed beside it: {type(each.error).__name__}")
     raise error

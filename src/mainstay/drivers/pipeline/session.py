@@ -41,7 +41,8 @@ class PipelineRun:
         self.address = address_of(record.pipeline, record.run)
         self.given = _input_of(record)
         self.results = StageResults(record)
-        self.flow = run_flow(setup.definition, record, setup.lease)
+        self.most = min(record.parallel, setup.max_parallel)
+        self.flow = run_flow(setup.definition, record, setup.lease, self.most)
         self.lease = Lease(call=self, length=setup.lease, until=sent + setup.lease)
         self._context = context(
             tenant_id=record.tenant, correlation_id=record.correlation, trace_id=record.trace

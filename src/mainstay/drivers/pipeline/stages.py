@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         record: RunRecord
         given: Any
         results: StageResults
+        most: int
 
 
 _OPEN = (CircuitState.OPEN, CircuitState.FORCED_OPEN)
@@ -70,7 +71,8 @@ class StageCall:
         self.run = run
         self.stage = next(each for each in setup.definition.stages if each.name == name)
         pipeline, record = setup.definition.name, run.record
-        self.context = StageContext(pipeline, record.run, name, run.given, run.results)
+        results = run.results.of(self._before()) if run.most > 1 else run.results
+        self.context = StageContext(pipeline, record.run, name, run.given, results)
         self.watch = StageWatch()
         self.name = f"{pipeline}.{name}"
         self.circuits = run.parts.circuits(self.name, setup.telemetry)
@@ -78,6 +80,17 @@ class StageCall:
         self.was_open = any(each.state is not CircuitState.CLOSED for each in self.circuits)
         self.pass_ = Pass(self.stage, self.context, f"{pipeline}/{name}")
         self.calls = 0
+
+    def _before(self) -> set[str]:
+        """Every stage that it comes after: beside others it sees the results of those alone."""
+        stages = {each.name: each.after for each in self.run.setup.definition.stages}
+        found, left = set[str](), list(self.stage.after)
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left.extend(stages[name])
+        return found
 
     def prepare(self) -> None:
         """Asks the stage for its data sets and its key; if that fails, as its policy has it.

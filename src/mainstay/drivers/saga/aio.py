@@ -22,9 +22,9 @@ from mainstay.core.saga.flow import (
     Write,
 )
 from mainstay.deadline import within
+from mainstay.drivers.idempotency.groups import Group
 from mainstay.drivers.idempotency.patience import aoffered
 from mainstay.drivers.saga.escalation import aescalate
-from mainstay.drivers.saga.loops import Group
 from mainstay.drivers.saga.steps import SagaTaken
 from mainstay.runtime.loops import in_thread, is_cancellation, is_trio, shielded
 

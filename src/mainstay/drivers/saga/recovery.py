@@ -17,8 +17,8 @@ from mainstay.core.saga.commands import Found
 from mainstay.core.saga.context import parts_of
 from mainstay.core.saga.events import SagaStuck
 from mainstay.core.saga.state import SagaState
+from mainstay.drivers.idempotency.groups import Group
 from mainstay.drivers.saga.escalation import item_of
-from mainstay.drivers.saga.loops import Group
 from mainstay.drivers.saga.parts import KIND
 from mainstay.drivers.saga.session import SagaRun
 from mainstay.errors import LeaseLost, StoredValueError, StoreUnavailable, UsageError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.saga.flow import End
     from mainstay.core.saga.state import SagaRecord
-    from mainstay.drivers.saga.loops import Workers
+    from mainstay.drivers.idempotency.groups import Workers
     from mainstay.drivers.saga.parts import SagaParts
     from mainstay.drivers.saga.runner import Runner
 

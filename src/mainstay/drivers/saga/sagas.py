@@ -14,10 +14,10 @@ from mainstay.core.saga.diagram import GRAPHS
 from mainstay.core.saga.state import decode
 from mainstay.core.saga.view import view_of
 from mainstay.drivers.call.aio import current_sleep
+from mainstay.drivers.idempotency.groups import Workers
 from mainstay.drivers.idempotency.patience import aoffered, offered
 from mainstay.drivers.inbox.scan import listed
 from mainstay.drivers.saga import recovery
-from mainstay.drivers.saga.loops import Workers
 from mainstay.drivers.saga.outcome import SagaResult, result_of
 from mainstay.drivers.saga.records import SPACE
 from mainstay.drivers.saga.request import Request

@@ -5,22 +5,18 @@ The steps of a group run in threads of their own, with the caller's context.
 
 from __future__ import annotations
 
-import threading
 from contextlib import nullcontext
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from mainstay.core.saga.flow import AwaitStep, EmitSaga, RunSteps, UndoStep, Write
 from mainstay.deadline import within
+from mainstay.drivers.idempotency.groups import Threads
 from mainstay.drivers.idempotency.patience import offered
 from mainstay.drivers.saga.escalation import escalate
 from mainstay.drivers.saga.steps import SagaTaken
-from mainstay.runtime.context import carry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mainstay.core.base.types import Answer
     from mainstay.core.saga.flow import Effect, End, Outcome
     from mainstay.drivers.saga.session import SagaRun
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
 def drive(run: SagaRun) -> End:
     """Performs what the flow yields, to its end."""
-    group = _Threads()
+    group: Threads[Outcome] = Threads("mainstay-saga")
     answer: Answer = None
     try:
         while True:
@@ -63,7 +59,7 @@ def _write(run: SagaRun, effect: Write) -> object:
     return run.written(reply, sent)
 
 
-def _run_steps(run: SagaRun, effect: RunSteps, group: _Threads) -> Outcome:
+def _run_steps(run: SagaRun, effect: RunSteps, group: Threads[Outcome]) -> Outcome:
     if effect.is_forward:
         run.free_of_caller()
     calls = [run.call(number) for number in effect.steps]
@@ -87,57 +83,3 @@ def _called(call: StepCall, limit: float | None) -> Outcome:
         raise taken.lost from None
     except Exception as error:
         return call.failed(error)
-
-
-class _Threads:
-    """Steps at the same time: each outcome, as it comes.
-
-    What ends a thread and is no outcome, such as SystemExit, is raised in the thread that waits
-    once the other steps have ended and their outcomes were returned. So is a Ctrl+C while it waits;
-    a second one does not wait for them.
-    """
-
-    __slots__ = ("_is_interrupted", "_queue", "_raised", "_running")
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[Outcome | BaseException] = SimpleQueue()
-        self._running = 0
-        self._raised: BaseException | None = None
-        self._is_interrupted = False
-        """Whether the thread that waits was: the last outcome is then not returned."""
-
-    def start(self, name: str, work: Callable[[], Outcome]) -> None:
-        """Starts one step."""
-
-        def run() -> None:
-            try:
-                self._queue.put(work())
-            except BaseException as error:
-                self._queue.put(error)
-
-        thread = threading.Thread(target=carry(run), name=f"mainstay-saga-{name}", daemon=True)
-        thread.start()
-        self._running += 1
-
-    def next(self) -> Outcome:
-        """The next outcome."""
-        while self._running:
-            found = self._found()
-            if found is None:
-                continue
-            self._running -= 1
-            if isinstance(found, BaseException):
-                self._raised = self._raised or found
-            elif self._running or not self._is_interrupted:
-                return found
-        assert self._raised is not None
-        raise self._raised
-
-    def _found(self) -> Outcome | BaseException | None:
-        try:
-            return self._queue.get()
-        except BaseException as error:
-            if self._is_interrupted:
-                raise
-            self._raised, self._is_interrupted = error, True
-            return None

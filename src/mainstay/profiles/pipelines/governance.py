@@ -44,6 +44,15 @@ class Governance:
         self.check = check
         self.rules  # noqa: B018  what cannot be read is refused now
 
+    @classmethod
+    def of(cls, given: Governance | GovernanceRules | str | os.PathLike[str] | None) -> Governance:
+        """What was given, as it is or of its rules.
+
+        >>> Governance.of(None).rules.council
+        ()
+        """
+        return given if isinstance(given, Governance) else cls(given)
+
     @property
     def rules(self) -> GovernanceRules:
         """The rules as they are now."""

@@ -46,6 +46,8 @@ class Pipeline:
         lease: seconds after which a process that does not renew its claim on a run counts as gone.
         keep: seconds for which a run that has ended stays in store and ledgers; None for ever.
         max_resumes: resumptions without progress before a person must release the run.
+        max_parallel: how many stages that do not come after each other run at the same time, in
+            threads or tasks; a run that is resumed has at most as many as it began with.
 
     >>> import tempfile
     >>> from mainstay import Engine
@@ -60,7 +62,7 @@ class Pipeline:
     3
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- all but two by keyword
         self,
         pipeline_id: str,
         stages: Iterable[Stage],
@@ -75,6 +77,7 @@ class Pipeline:
         lease: Seconds = 30.0,
         keep: Seconds | None = None,
         max_resumes: int = 5,
+        max_parallel: int = 1,
     ) -> None:
         check = Checker(f"Pipeline {pipeline_id!r}")
         several = tuple(stages)
@@ -84,13 +87,12 @@ class Pipeline:
         length = check.duration("lease", lease, 1.0, 3600.0)
         kept = None if keep is None else check.duration("keep", keep, 1.0, 31_622_400.0 * 100)
         check.count("max_resumes", max_resumes, 1_000, 0)
+        check.count("max_parallel", max_parallel, 64)
         check.close()
         self.pipeline_id = pipeline_id
         self.stages = several
         self.engine = engine
-        self.governance = (
-            governance if isinstance(governance, Governance) else Governance(governance)
-        )
+        self.governance = Governance.of(governance)
         definition = PipelineDefinition(pipeline_id, several)
         _check_outbox(definition, engine)
         self.telemetry = TelemetrySink(
@@ -107,6 +109,7 @@ class Pipeline:
             lease=length,
             keep=kept,
             max_resumes=max_resumes,
+            max_parallel=max_parallel,
         )
 
     def run(self, input: UserValue = None, *, run_id: str | None = None) -> RunResult:  # noqa: A002

@@ -1,27 +1,27 @@
-"""Steps at the same time, under asyncio and trio."""
+"""Work at the same time, in threads and in tasks of asyncio and trio: each outcome, as it comes."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mainstay.runtime.context import carry
 from mainstay.runtime.loops import is_trio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any, TypeVar
+    from typing import Any
 
-    R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Group:
-    """Steps at the same time: each outcome, as it comes.
+    """Coroutines at the same time: each outcome, as it comes.
 
-    What ends a step and is neither an outcome nor a cancellation, such as SystemExit, is raised
-    once the other steps have ended and their outcomes were returned.
+    What ends one of them and is neither an outcome nor a cancellation, such as SystemExit, is
+    raised once the others have ended and their outcomes were returned.
     """
 
     def __init__(self) -> None:
@@ -80,9 +80,82 @@ class Group:
         raise self._raised
 
     def cancel(self) -> None:
-        """Cancels the steps that still run: each has an outcome all the same."""
+        """Cancels those that still run: each has an outcome all the same."""
         for each in (*self._tasks, *self._scopes):
             each.cancel()
+
+    async def rest(self) -> None:
+        """Waits for those that still run, and drops their outcomes."""
+        while self._running:
+            await (self._queue[1].receive() if is_trio() else self._queue.get())
+            self._running -= 1
+
+
+class Threads(Generic[T]):
+    """Plain functions at the same time, in threads: each outcome, as it comes.
+
+    What ends a thread and is no outcome, such as SystemExit, is raised in the thread that waits
+    once the others have ended and their outcomes were returned. So is a Ctrl+C while it waits;
+    a second one does not wait for them.
+    """
+
+    __slots__ = ("_is_interrupted", "_name", "_queue", "_raised", "_running")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[T | BaseException] = SimpleQueue()
+        self._running = 0
+        self._raised: BaseException | None = None
+        self._is_interrupted = False
+        """Whether the thread that waits was: the last outcome is then not returned."""
+
+    @property
+    def running(self) -> int:
+        """How many were started, and not returned by `next`."""
+        return self._running
+
+    def start(self, name: str, work: Callable[[], T]) -> None:
+        """Starts one of them."""
+
+        def run() -> None:
+            try:
+                self._queue.put(work())
+            except BaseException as error:
+                self._queue.put(error)
+
+        thread = threading.Thread(target=carry(run), name=f"{self._name}-{name}", daemon=True)
+        thread.start()
+        self._running += 1
+
+    def next(self) -> T:
+        """The next outcome."""
+        while self._running:
+            found = self._found()
+            if found is None:
+                continue
+            self._running -= 1
+            if isinstance(found, BaseException):
+                self._raised = self._raised or found
+            elif self._running or not self._is_interrupted:
+                return found
+        assert self._raised is not None
+        raise self._raised
+
+    def _found(self) -> T | BaseException | None:
+        try:
+            return self._queue.get()
+        except BaseException as error:
+            if self._is_interrupted:
+                self._running = 0
+                raise
+            self._raised, self._is_interrupted = error, True
+            return None
+
+    def rest(self) -> None:
+        """Waits for those that still run, and drops their outcomes."""
+        while self._running:
+            self._queue.get()
+            self._running -= 1
 
 
 class Workers:
