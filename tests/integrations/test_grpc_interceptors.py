@@ -13,6 +13,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.errors import MainstayWarning
 from mainstay.integrations import grpc as hands
 from mainstay.integrations import http_headers
+from mainstay.integrations.idempotency_key import keyed_call
 from tests.integrations.errors.grpc_server import GrpcServer
 from tests.processes import wait_until
 
@@ -154,6 +155,29 @@ def test_a_server_of_ours_gets_the_number_of_the_attempt(server, intercepted):
     server.begin()
     intercepted(three()).unary_unary("/t.T/echo")(b"", timeout=60)
     assert "mainstay-attempt" not in server.metadata[0]
+
+
+def test_a_server_of_ours_gets_the_key_of_the_call(server, intercepted):
+    """The same for each attempt; one that the call has already is left."""
+    server.begin("UNAVAILABLE", "echo")
+    echo = intercepted(three(), trusted=True).unary_unary("/t.T/echo")
+    with keyed_call("order-7"):
+        echo(b"", timeout=60)
+    assert [each["idempotency-key"] for each in server.metadata] == ["order-7", "order-7"]
+
+    async def work(channel):
+        with keyed_call("order-8"):
+            metadata = grpc.aio.Metadata(("idempotency-key", "own"))
+            await channel.unary_unary("/t.T/echo")(b"", timeout=60, metadata=metadata)
+            await channel.unary_unary("/t.T/echo")(b"", timeout=60)
+
+    server.begin()
+    in_aio(server, work, three(), trusted=True)
+    assert [each["idempotency-key"] for each in server.metadata] == ["own", "order-8"]
+    server.begin()
+    with keyed_call("order-9"):
+        intercepted(three()).unary_unary("/t.T/echo")(b"", timeout=60)
+    assert "idempotency-key" not in server.metadata[0]
 
 
 def test_a_stream_is_bounded_and_not_repeated(server, intercepted):

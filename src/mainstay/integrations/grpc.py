@@ -18,7 +18,8 @@ import grpc.aio
 
 from mainstay import deadline
 from mainstay.core.known.headers import ATTEMPT
-from mainstay.integrations.http_headers import Outgoing
+from mainstay.integrations.http_headers import KEY, Outgoing
+from mainstay.integrations.idempotency_key import current_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 NO_RETRIES = (("grpc.enable_retries", 0),)
 """Options of a channel: grpc repeats nothing but what was never sent."""
-_KEY = ATTEMPT.lower()
+_ATTEMPT, _KEY = ATTEMPT.lower(), KEY.lower()
 
 
 class ClientInterceptor(
@@ -45,7 +46,8 @@ class ClientInterceptor(
     Args:
         retry: a RetryPolicy, an Engine, or an operation of one; None for one attempt.
         trusted: whether the server of the channel is one of yours; it gets the number of the
-            attempt then, as `mainstay-attempt`.
+            attempt then, as `mainstay-attempt`, and the key of a `keyed_call` around the call, as
+            `idempotency-key`.
         options: those of the channel; if they have a service config that retries, a warning names
             the product.
         operation: the operation of the engine.
@@ -187,7 +189,10 @@ class _Outgoing(Outgoing):
             timeout = max(0.0, left if timeout is None else min(timeout, left))
         metadata = given.metadata
         if self._trusted:
-            pairs = (*(metadata or ()), (_KEY, str(attempt)))
+            pairs = (*(metadata or ()), (_ATTEMPT, str(attempt)))
+            key = current_key()
+            if key is not None and all(name != _KEY for name, _ in pairs):
+                pairs = (*pairs, (_KEY, key))
             is_aio = isinstance(metadata, grpc.aio.Metadata)
             metadata = grpc.aio.Metadata(*pairs) if is_aio else pairs
         return _Details(
