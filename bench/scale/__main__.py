@@ -1,4 +1,4 @@
-"""`python -m bench.scale [--only NAME] [--json | --markdown] [--quick | --full]`."""
+"""`python -m bench.scale [--only NAME] [--json | --markdown | --write PAGE] [--quick | --full]`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import importlib
 import json
 import platform
+import re
 import sys
 import time
 import traceback
+from pathlib import Path
 from types import ModuleType
 
 import bench.scale
@@ -41,6 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(document, indent=2, ensure_ascii=False))
     elif not options.markdown:
         print(summary(curves))
+    if options.write:
+        page = options.write.read_text(encoding="utf-8")
+        options.write.write_text(written(page, curves), encoding="utf-8")
     return 0
 
 
@@ -52,7 +57,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document")
-    form.add_argument("--markdown", action="store_true", help="ratios and exponents, for the docs")
+    form.add_argument("--markdown", action="store_true", help="ratios and exponents alone")
+    form.add_argument("--write", type=Path, metavar="PAGE", help="the same, into the docs")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small sizes, under two minutes")
     size.add_argument("--full", action="store_true", help="10⁷ audit records too; half an hour")
@@ -72,6 +78,20 @@ def measured(module: ModuleType, name: str, effort: Effort) -> list[Curve]:
         traceback.print_exc()
         return [Curve(name, name, "n", "Not measured.", [], left_out=reason(error))]
     return curves
+
+
+def written(page: str, curves: list[Curve]) -> str:
+    """The page with new tables, each between the marks of its curve; others stay."""
+    for curve in curves:
+        if not curve.points:
+            continue
+        begin, end = f"<!-- curve: {curve.name} -->", "<!-- end of curve -->"
+        section = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        if not section.search(page):
+            raise ValueError(f"the page has no section {begin}")
+        new = f"{begin}\n{curve.markdown()}\n{end}"
+        page = section.sub(lambda _, new=new: new, page, count=1)  # type: ignore[misc]
+    return page
 
 
 def summary(curves: list[Curve]) -> str:

@@ -40,11 +40,11 @@ def run(effort: Effort) -> list[Curve]:
         server.kill()
     series = [
         Series("claim"),
-        Series("raw"),
+        Series("raw", limit=None),
         ratio("claims ÷ raw, rate"),
         Series("p99", each=False),
         ratio("p99 × raw"),
-        ratio("p99 × raw p50"),
+        ratio("p99 × p50"),
     ]
     method = (
         "A claim: a keyed call with a new key on PostgreSQL without fsync, in n processes at once;"
@@ -69,7 +69,7 @@ def _at(effort: Effort, url: str) -> Measure:
             "claims ÷ raw, rate": told["mine_rate"] / told["raw_rate"],
             "p99": told["mine_p99"],
             "p99 × raw": told["mine_p99"] / told["raw_p99"],
-            "p99 × raw p50": told["mine_p99"] / told["raw_p50"],
+            "p99 × p50": told["mine_p99"] / told["mine_p50"],
         }
 
     return measure

@@ -177,7 +177,8 @@ class Curve:
         ])  # fmt: skip
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         lines.insert(1, "|" + " --- |" * len(rows[0]))
-        return "\n".join([f"### {self.title}", "", *lines, "", *self._notes()]).rstrip()
+        notes = [line for note in self._notes() for line in ("", *_folded(note))]
+        return "\n".join([*_folded(self.method), "", *lines, *notes])
 
     def _rows(self, cells: list[list[str]]) -> list[tuple[str, ...]]:
         fits = [self.fit(each) for each in self.series]
@@ -206,6 +207,11 @@ def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
     cells = [line[0].ljust(widths[0])]
     cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
     return "  ".join(cells).rstrip()
+
+
+def _folded(text: str) -> list[str]:
+    """A paragraph as lines of a page."""
+    return [line.strip() for line in wrapped(text)]
 
 
 def figure(value: float, unit: str) -> str:

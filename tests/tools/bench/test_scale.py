@@ -92,6 +92,7 @@ def test_a_curve_is_printed_with_costs_for_each_and_for_all():
 def test_the_docs_have_ratios_and_exponents_and_no_time_of_this_machine():
     """A cost is a multiple of that at the smallest size."""
     lines = curve().markdown().splitlines()
+    assert lines[0] == "How it was measured."
     assert lines[2] == "| names | call | peak | × loop | kept |"
     assert lines[3] == "| --- | --- | --- | --- | --- |"
     assert lines[6] == "| 100,000 | 1 × | 100 × | 1.25 × | 10,000 |"
@@ -233,6 +234,25 @@ def test_the_command_prints_json(monkeypatch, capsys):
     monkeypatch.setattr(scale, "measured", lambda module, name, effort: [curve()])
     assert scale.main(["--json", "--only", "names", "--quick"]) == 0
     assert [each["name"] for each in json.loads(capsys.readouterr().out)["curves"]] == ["names"]
+
+
+def test_tables_are_written_between_the_marks_of_their_curves():
+    """The rest of the page stays; a curve without points, or without a section, changes nothing."""
+    page = "a\n<!-- curve: names -->\nold\n<!-- end of curve -->\nb <!-- end of curve -->\n"
+    new = scale.written(page, [curve(), Curve("other", "", "n", "", [])])
+    assert new.startswith("a\n<!-- curve: names -->\nHow it was measured.\n")
+    assert new.endswith("|\n<!-- end of curve -->\nb <!-- end of curve -->\n")
+    assert "old" not in new
+    with pytest.raises(ValueError, match="no section <!-- curve: names -->"):
+        scale.written("a", [curve()])
+
+
+def test_the_page_has_a_section_for_every_curve():
+    """So that a run of all curves can be written."""
+    page = (Path(__file__).parents[3] / "docs/reference/scale.md").read_text(encoding="utf-8")
+    named = [f"names.{kind}" for kind in ("plain", "circuits", "failing", "metrics")]
+    for name in [*named, "parked", "audit.jsonl", "audit.sqlite", "claims", "relays"]:
+        assert f"<!-- curve: {name} -->" in page
 
 
 def test_every_curve_is_there():
