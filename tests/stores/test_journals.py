@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import tracemalloc
 from contextlib import ExitStack, closing
 
 import pytest
@@ -24,6 +25,7 @@ from mainstay.core.audit.chain import (
     verify_block,
 )
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.journal_rows import page_after
 from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.stores.sqlite.journal import SqliteJournal
 from mainstay.stores.sqlite.store import SqliteStore
@@ -110,6 +112,36 @@ def test_blocks_can_be_had_from_a_number_on(journals):
     assert sorted(read(journal, after=27)[0]) == [28, 29]
     assert read(journal, after=29)[0] == {}
     assert len(read(journal)[0]) == 29
+
+
+def test_large_blocks_are_not_read_ahead(journals):
+    """Reading takes the memory of a few blocks, whatever their size and number."""
+    journal, size = journals(), 1 << 20
+    for number in range(20):
+        add(journal, b'{"n":%d,"text":"%b"}' % (number, b"x" * size))
+    tracemalloc.start()
+    try:
+        for number, block in enumerate(journal.blocks(), 1):
+            assert header_of(block).first == number
+            del block
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert number == 20
+    assert peak < 8 * size
+
+
+def test_small_blocks_are_read_many_at_once():
+    """A page has some megabytes, at most sixteen blocks and at least one."""
+
+    def after(*sizes):
+        return page_after([(b"", b"", b"x" * size, 1) for size in sizes])
+
+    assert after(100) == after(*[1_000] * 16) == 16
+    assert after(1 << 20) == 2
+    assert after(1 << 19, 1 << 19) == 4
+    assert after(1 << 23) == 1
+    assert page_after([(b"", b"", None, 1)]) == 16
 
 
 def test_heads_are_kept_beside_the_blocks(journals):
@@ -505,6 +537,7 @@ def test_a_file_that_is_no_database_leaves_no_connection(tmp_path, connections, 
 FORKED_WHILE_APPENDING = """
 import os, sys, threading
 from mainstay.core.audit.chain import Entry, seal
+from mainstay.stores.journal_rows import page_after
 from mainstay.stores.jsonl.journal import JsonlJournal
 
 journal = JsonlJournal(sys.argv[1])

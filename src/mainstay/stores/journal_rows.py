@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 MOST_PRUNED = 200
 """Blocks that are dropped in one step; meanwhile no other process can write."""
 _BETWEEN = b"\n,\n"
+_PAGE = 16
+"""Blocks that are read at once, if they are small."""
+_PAGE_BYTES = 2 << 20
+"""Bytes that blocks read at once have together, or so, if they are not."""
 
 
 def body_of(records: Sequence[bytes]) -> bytes:
@@ -56,6 +60,16 @@ def records_of(body: Any) -> list[bytes]:
 def block_of(row: Sequence[Any]) -> Block:
     """The block of a row: header, links, body."""
     return Block(_as_bytes(row[0]), records_of(row[2]), _as_bytes(row[1]))
+
+
+def page_after(rows: Sequence[Sequence[Any]]) -> int:
+    """How many blocks to read at once after these, by their sizes; one for no rows.
+
+    Blocks of a busy writer have megabytes each, those of one that commits each call a few records.
+    """
+    bodies = [row[2] for row in rows]
+    size = sum(len(body) for body in bodies if isinstance(body, str | bytes | memoryview))
+    return max(1, min(_PAGE, len(rows) * _PAGE_BYTES // size if size else _PAGE * len(rows)))
 
 
 def tail_of_row(row: Sequence[Any] | None, anchor: Anchor | None) -> Tail:

@@ -19,6 +19,7 @@ from mainstay.stores.journal_rows import (
     body_of,
     heads_of,
     is_older,
+    page_after,
     tail_of_row,
 )
 from mainstay.stores.postgres import audit_schema
@@ -50,8 +51,6 @@ _SET_ANCHOR = (
 _OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT %(most)s::bigint"
 _DROP_BLOCKS = "DELETE FROM mainstay_audit_blocks WHERE block <= %(upto)s::bigint"
 _DROP_HEADS = "DELETE FROM mainstay_audit_heads WHERE block <= %(upto)s::bigint"
-_PAGE = 16
-"""Blocks that are read at once: some megabytes."""
 
 
 class PostgresJournal:
@@ -77,11 +76,9 @@ class PostgresJournal:
 
     def blocks(self, after: int = 0) -> Iterator[Block]:
         """The blocks after a number, in order."""
-        while True:
-            rows = self._rows(_BLOCKS, {"after": after, "most": _PAGE})
-            if not rows:
-                return
-            after = rows[-1][3]
+        most = 1
+        while rows := self._rows(_BLOCKS, {"after": after, "most": most}):
+            after, most = rows[-1][3], page_after(rows)
             yield from map(block_of, rows)
 
     def heads(self) -> list[Head]:

@@ -25,6 +25,7 @@ from mainstay.stores.journal_rows import (
     body_of,
     heads_of,
     is_older,
+    page_after,
     tail_of_row,
 )
 from mainstay.stores.sqlite import audit_schema, statements
@@ -63,8 +64,6 @@ _OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT ?"
 
 _MAPPED = 1 << 30
 """Bytes of a file that are memory-mapped, without a copy of each page."""
-_PAGE = 16
-"""Blocks that are read at once, under the connection's lock."""
 
 
 class SqliteJournal:
@@ -275,6 +274,8 @@ class _BlockReader:
     def __init__(self, journal: SqliteJournal, after: int) -> None:
         self._journal = journal
         self._after = after
+        self._most = 1
+        """Blocks that are read at once, under the connection's lock."""
         self._held: HeldConnection | None = None
 
     def next_page(self) -> list[Any]:
@@ -287,9 +288,9 @@ class _BlockReader:
                 raise ReopenError
             if held.rows is None:
                 held.rows = held.execute(_BLOCKS, (self._after, -1))
-            page = held.rows.fetchmany(_PAGE)
+            page = held.rows.fetchmany(self._most)
         if page:
-            self._after = page[-1][3]
+            self._after, self._most = page[-1][3], page_after(page)
         return page
 
     def close(self) -> None:
