@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import resource
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,6 +30,9 @@ from mainstay.drivers.saga.records import OPEN_SAGAS, SPACE
 
 ORDER = 23
 MINE, DBOS = "a saga of three steps", "a DBOS workflow of three steps"
+BARE = "four commits by sqlite3 alone"
+"""The least that a saga of three steps writes: a step is begun after that is written, and the end
+is written before it is reported."""
 MANY, MANY_QUICK = 10_000, 1_000
 _NUMBERS = itertools.count()
 """Ids: each part of a run makes its engine anew, and an id that was used is only looked up."""
@@ -61,7 +65,7 @@ def _on_sqlite(place: Path, effort: Effort) -> list[Row]:
         durability = f"synchronous={engine.store.describe()['synchronous']}"
     theirs = f"sqlite:///{place}/dbos.sqlite"
     what = f"SQLite: {MINE}, times faster than {DBOS}"
-    return _against(effort, url, theirs, what, at_least(20), durability, _dbos_pragma)
+    return _against(effort, url, theirs, what, at_least(20), durability, _dbos_pragma, place)
 
 
 def _on_postgres(effort: Effort) -> list[Row]:
@@ -88,29 +92,65 @@ def _against(
     goal: Any,
     durability: str,
     its_durability: Callable[[], str],
+    place: Path | None = None,
 ) -> list[Row]:
     try:
         with _dbos(theirs) as workflow:
-            results, its = _race(effort, mine, workflow), its_durability()
+            results, its = _race(effort, mine, workflow, place), its_durability()
     except Exception as error:
         return [Row(what, None, goal, note=reason(error))]
     own, peer = results[MINE], results[DBOS]
     if isinstance(own, Absent) or isinstance(peer, Absent):
         return [Row(what, None, goal, note=getattr(peer, "reason", getattr(own, "reason", "")))]
     note = f"{duration(own.best)} a saga ({durability}), {duration(peer.best)} a workflow ({its})"
-    return [Row(what, peer.over(own), goal, spread=peer.spread_over(own), note=note)]
+    rows = [Row(what, peer.over(own), goal, spread=peer.spread_over(own), note=note)]
+    bare = results.get(BARE)
+    if bare is not None and not isinstance(bare, Absent):
+        best = f"{peer.over(bare):.3g} times faster than {DBOS}: no saga can be faster here"
+        least = f"{duration(bare.best)}, {best}"
+        rows.append(
+            Row(f"SQLite: {MINE} ÷ {BARE}", own.over(bare), None, spread=own.spread_over(bare),
+                note=least)
+        )  # fmt: skip
+    return rows
 
 
-def _race(effort: Effort, url: str, workflow: Callable[[int], object]) -> Results:
+def _bare(place: Path) -> Callable[[], object]:
+    """Two rows in a transaction, then three changes of one of them, as a saga writes them."""
+    connection = sqlite3.connect(place / "bare.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS kept (space TEXT, key TEXT, value BLOB,"
+        " PRIMARY KEY (space, key)) WITHOUT ROWID"
+    )
+    values = [bytes([65 + number]) * (300 + 80 * number) for number in range(4)]
+
+    def commits() -> None:
+        key = f"bench/{next(_NUMBERS)}"
+        connection.execute(
+            "INSERT INTO kept VALUES ('open', ?, 'me'), ('saga', ?, ?)", (key, key, values[0])
+        )
+        for value in values[1:]:
+            connection.execute(
+                "UPDATE kept SET value = ? WHERE space = 'saga' AND key = ?", (value, key)
+            )
+
+    return commits
+
+
+def _race(
+    effort: Effort, url: str, workflow: Callable[[int], object], place: Path | None
+) -> Results:
     parts = 3 if effort.is_quick else 5  # a batch is ten workflows, a tenth of a second or more
     short = Effort(effort.seconds / 2, effort.repeats, parts, effort.batch, effort.is_quick)
-    return race(
-        [
-            Contender(DBOS, lambda: (lambda: workflow(500),), nullary),
-            Contender(MINE, lambda: (_sagas(url),), nullary),
-        ],
-        short,
-    )
+    contenders = [
+        Contender(DBOS, lambda: (lambda: workflow(500),), nullary),
+        Contender(MINE, lambda: (_sagas(url),), nullary),
+    ]
+    if place is not None:
+        contenders.append(Contender(BARE, lambda: (_bare(place),), nullary))
+    return race(contenders, short)
 
 
 @contextlib.contextmanager

@@ -284,6 +284,9 @@ class Store(Protocol):
     A store may have `transact_together(steps)`: the same for a few steps of one caller, which share
     one commit.
 
+    A store may have `transact_new(steps)`: the same for steps on records that are expected to be
+    absent. It returns None, and has written nothing, if one is there or a step does not write.
+
     A store in a database with SQL may have `transact_also(space, key, decide, also)`: a step with
     other statements in its transaction, which are executed if the decision changes the record.
 
@@ -402,12 +405,22 @@ def many_of(store: Any) -> Callable[[Sequence[Step]], list[Any]]:
     >>> many_of(MemoryStore())([("seen", "a", lambda value, now: (Change(b"1"), value))])
     [None]
     """
+    return steps_of(store, "transact_many") or partial(_one_by_one, store)
+
+
+def steps_of(store: Any, name: str) -> Callable[[Sequence[Step]], Any] | None:
+    """What makes several steps of a store, by its name, unless it would pass by its own step.
+
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> steps_of(MemoryStore(), "transact_new") is None
+    True
+    """
     for kind in type(store).__mro__:
-        if "transact_many" in vars(kind):
-            return store.transact_many  # type: ignore[no-any-return]
+        if name in vars(kind):
+            return getattr(store, name)  # type: ignore[no-any-return]
         if "transact" in vars(kind):
             break
-    return partial(_one_by_one, store)
+    return None
 
 
 def _one_by_one(store: Any, steps: Sequence[Step]) -> list[Any]:

@@ -143,8 +143,15 @@ def work(job: dict[str, Any]) -> None:
 
         stores = [PostgresStore]
     for store in stores:
-        for name in ("transact", "transact_many", "transact_also"):
-            setattr(store, name, boundaries.around(getattr(store, name)))
+        for name in (
+            "transact",
+            "transact_many",
+            "transact_also",
+            "transact_together",
+            "transact_new",
+        ):
+            if hasattr(store, name):
+                setattr(store, name, boundaries.around(getattr(store, name)))
     engine = Engine(job["url"], sinks=[], audit=False, purge=None, share=None)
     engine.sagas.register(saga)
     if job["is_first"]:

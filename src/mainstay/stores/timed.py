@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mainstay.ports import many_of, takes_hints, wants_of
+from mainstay.ports import many_of, steps_of, takes_hints, wants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +49,19 @@ class TimedStore:
         """Many steps of the store, timed as one."""
         with _Timing(self, "transact_many"):
             return many_of(self.store)(steps)
+
+    def transact_together(self, steps: Sequence[Step]) -> list[Any]:
+        """A few steps of the store that share one commit, timed as one."""
+        with _Timing(self, "transact_many"):
+            return (steps_of(self.store, "transact_together") or many_of(self.store))(steps)
+
+    def transact_new(self, steps: Sequence[Step]) -> list[Any] | None:
+        """Steps on records that are not there, timed as one; None if that cannot be."""
+        new = steps_of(self.store, "transact_new")
+        if new is None:
+            return None
+        with _Timing(self, "transact_many"):
+            return new(steps)  # type: ignore[no-any-return]
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, awaited."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay import Engine
+from mainstay import Engine, Saga, SagaStep
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, Run, decode, reduce
 from mainstay.errors import StoreUnavailable
@@ -52,10 +52,13 @@ def statements(store):
 @pytest.fixture
 def _unhurried(monkeypatch):
     """A machine that stands still for a moment is no wait for the lock."""
-    for name in ("_INSERT", "_UPDATE"):
+    for name in ("_INSERT", "_UPDATE", "_ROW"):
         monkeypatch.setattr(
             sqlite_steps, name, getattr(sqlite_steps, name).replace("< 0.01", "< 50")
         )
+    sqlite_steps._inserting.cache_clear()
+    yield
+    sqlite_steps._inserting.cache_clear()
 
 
 def outcome(function, *args):
@@ -117,6 +120,48 @@ def test_a_keyed_call_says_as_little_as_it_can(tmp_path):
             words.append([each.split()[0] for each in statements])
             time.sleep(0.01)
         assert words == [["SELECT", "INSERT", "UPDATE"], ["SELECT", "UPDATE", "UPDATE"]]
+
+
+@pytest.mark.usefixtures("_unhurried")
+def test_new_records_are_one_statement_and_all_or_none(store, statements):
+    """If one of them is there, none is written, and the caller takes the usual way."""
+    new = [("s", "first", decision("x")), ("t", "first", decision("y"))]
+    assert store.transact_new(new) == [None, None]
+    assert [each.split()[0] for each in statements] == ["INSERT"]
+    assert (store.read("s", "first")[0], store.read("t", "first")[0]) == (b"x", b"y")
+    for there in (("s", "first", decision("x")), ("s", "second", decision("keep"))):
+        assert store.transact_new([("s", "third", decision("x")), there]) is None
+        assert store.read("s", "third")[0] is None
+
+
+def test_new_records_wait_for_no_lock_with_a_time_of_before(store, monkeypatch):
+    """If the time is another by then, nothing is written."""
+    monkeypatch.setattr(sqlite_steps, "now", lambda: time.time() - 60.0)
+    assert store.transact_new([("s", "late", decision("x"))]) is None
+    assert store.read("s", "late")[0] is None
+
+
+@pytest.mark.usefixtures("_unhurried")
+def test_a_saga_says_as_little_as_it_can(tmp_path):
+    """Three steps are four statements, each a commit of its own; a second run reads one record."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    saga = Saga("transfer", [SagaStep(name, lambda: 1) for name in ("a", "b", "c")])
+    with Engine(store, sinks=[], audit=False, purge=None) as engine:
+        statements = []
+        store._hold().connection.set_trace_callback(statements.append)
+        engine.sagas.run(saga, id="t-1")
+        assert [each.split()[0] for each in statements] == ["INSERT", "UPDATE", "UPDATE", "UPDATE"]
+
+
+@pytest.mark.parametrize("sinks", [(), (True,)], ids=["plain", "timed"])
+def test_a_saga_passes_by_no_step_of_a_derived_store(tmp_path, sinks):
+    """A store that has its own `transact`, such as one that encrypts, is asked for each step."""
+    store = Derived(f"sqlite:///{tmp_path}/kept.db")
+    saga = Saga("transfer", [SagaStep("debit", lambda: 1)])
+    with Engine(store, sinks=[Timing() for _ in sinks], audit=False, purge=None) as engine:
+        before = store.steps
+        engine.sagas.run(saga, id="t-1")
+        assert store.steps >= before + 3  # the entry, the record, its end
 
 
 @pytest.mark.parametrize("there", [None, b"x"])

@@ -16,7 +16,7 @@ from mainstay.core.saga.state import decode
 from mainstay.drivers.idempotency.late_steps import LateSteps
 from mainstay.drivers.idempotency.patience import Patience
 from mainstay.drivers.saga.entries import EntryRemoval
-from mainstay.ports import many_of, takes_hints
+from mainstay.ports import many_of, steps_of, takes_hints
 from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class SagaRecords:
         self._reads_first: bool = getattr(store, "locks", True)
         self._look = clock_of(store.url).look
         self._many = many_of(store)
-        self._together = getattr(store, "transact_together", self._many)
+        self._together = steps_of(store, "transact_together") or self._many
+        self._new = steps_of(store, "transact_new")
         self._late = LateSteps(store)
         self._removal = EntryRemoval(store)
 
@@ -60,10 +61,15 @@ class SagaRecords:
 
     def begin(self, address: str, command: Begin) -> Reply:
         """The same for a saga that may be new: its entry comes first."""
+        entry = (OPEN_SAGAS, address, _entering(command.owner))
+        record = (SPACE, address, self.deciding(command))
+        if self._new is not None:
+            replies = self._new([entry, record])
+            if replies is not None:
+                return replies[1]  # type: ignore[no-any-return]
         if self._reads_first and self.store.read(SPACE, address)[0] is not None:
             return self.step(address, command)
-        entry = (OPEN_SAGAS, address, _entering(command.owner))
-        _, reply = self._together([entry, (SPACE, address, self.deciding(command))])
+        _, reply = self._together([entry, record])
         if isinstance(reply, Exception):
             raise reply
         return reply  # type: ignore[no-any-return]

@@ -74,14 +74,13 @@ class SagaRun:
         self.lease = Lease(call=self, length=saga.lease, until=sent + saga.lease)
         self._is_free = False
         self._tokens: tuple[Any, ...] = ()
-        self._context = context(
-            tenant_id=record.tenant, correlation_id=record.correlation, trace_id=record.trace
-        )
+        self._context = _context_of(record)
 
     # --- a beginning and an end -------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._context.__enter__()
+        if self._context is not None:
+            self._context.__enter__()
         LEASE_RENEWAL.start(self.lease)
         return self
 
@@ -93,7 +92,8 @@ class SagaRun:
         if self._tokens:
             BOUND.reset(self._tokens[0])
             CANCEL.reset(self._tokens[1])
-        self._context.__exit__()
+        if self._context is not None:
+            self._context.__exit__()
 
     # --- steps of the store -----------------------------------------------------------------------
 
@@ -192,6 +192,15 @@ class SagaRun:
         if outcome.error is None:
             self.results.add(self.saga.steps[outcome.step].name, outcome.value)
         return outcome
+
+
+def _context_of(record: SagaRecord) -> context | None:
+    """For whom a saga runs; None if its record names nobody."""
+    if record.tenant is None and record.correlation is None and record.trace is None:
+        return None
+    return context(
+        tenant_id=record.tenant, correlation_id=record.correlation, trace_id=record.trace
+    )
 
 
 def input_of(record: SagaRecord) -> UserValue:

@@ -92,34 +92,40 @@ class StepCall:
     __slots__ = (
         "_began",
         "_clear",
+        "_context",
         "_function",
         "_given",
         "_lease",
         "_messages",
-        "context",
         "is_async",
+        "name",
         "operation",
+        "saga",
         "step",
     )
 
     def __init__(
         self,
+        saga: str,
         number: int,
         known: Known,
-        context: SagaContext,
+        context: SagaContext | None,
         messages: list[UserValue],
         lease: HeldLease,
     ) -> None:
+        self.saga = saga
         self.step = number
+        self.name = known.step.name
         self.operation = known.operation
-        self.context = context
+        self._context = context
+        """None for a function that takes none."""
         self._lease = lease
         self._messages = messages
         """What the present attempt has emitted."""
         self.is_async = known.is_async
         """Whether the function is to be awaited."""
         self._function = known.function
-        self._given = (context,) if known.takes_context else ()
+        self._given = () if context is None else (context,)
         self._began = self._clear = 0
 
     def attempt(self) -> UserValue:
@@ -135,7 +141,7 @@ class StepCall:
         if is_awaitable(value):
             discard(value)
             raise UsageError(
-                f"step {self.context.step} of {self.context.saga} has to be awaited",
+                f"step {self.name} of {self.saga} has to be awaited",
                 hint="use `await engine.sagas.arun(...)`",
             )
         return value
@@ -153,8 +159,9 @@ class StepCall:
 
     def _begin(self) -> None:
         self._began += 1
-        self.context.attempt = self._began
-        self._messages.clear()
+        if self._context is not None:
+            self._context.attempt = self._began
+            self._messages.clear()
 
     def _note(self, error: BaseException) -> None:
         if not is_doubtful(error):
@@ -245,6 +252,8 @@ def call_of(
     is_undo: bool = False,
 ) -> StepCall:
     """The call of a step; `place` is the id and the address of the saga."""
+    if not known.takes_context:
+        return StepCall(saga.name, number, known, None, [], lease)
     name, (saga_id, address) = saga.steps[number].name, place
     key = key_of(address, name, is_undo=is_undo)
     messages: list[UserValue] = []
@@ -257,4 +266,4 @@ def call_of(
 
     sending = None if make is None else send
     context = SagaContext(saga.name, saga_id, name, given, results, key, sending)
-    return StepCall(number, known, context, messages, lease)
+    return StepCall(saga.name, number, known, context, messages, lease)

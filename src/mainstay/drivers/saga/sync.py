@@ -66,7 +66,7 @@ def _run_steps(run: SagaRun, effect: RunSteps, group: Threads[Outcome]) -> Outco
     if len(calls) == 1:
         return run.done(_called(calls[0], effect.left))
     for call in calls:
-        group.start(call.context.step, partial(_called, call, effect.left))
+        group.start(call.name, partial(_called, call, effect.left))
     return run.done(group.next())
 
 

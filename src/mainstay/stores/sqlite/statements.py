@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -39,6 +40,7 @@ _INSERT = (
     "INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, ?"
     f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
 )
+_ROW = f"SELECT ?, ?, ?, ? WHERE {_AT_ONCE}"
 _UPDATE = (
     "UPDATE mainstay_kept SET value = ?, expires = ?"
     f" WHERE space = ? AND key = ? AND value = ? AND {_AT_ONCE}"
@@ -154,6 +156,25 @@ def exchange(
     else:
         made = connection.execute(_UPDATE, (value, expires, space, key, hint, moment))
     return made.rowcount == 1
+
+
+def insert_all(
+    connection: sqlite3.Connection,
+    rows: Sequence[tuple[str, str, bytes, float | None]],
+    moment: float,
+) -> bool:
+    """Writes records if none of them is there and the time is still right; whether it did."""
+    values = [each for row in rows for each in (*row, moment)]
+    try:
+        return connection.execute(_inserting(len(rows)), values).rowcount == len(rows)
+    except sqlite3.IntegrityError:  # one is there: SQLite has undone the others
+        return False
+
+
+@cache
+def _inserting(count: int) -> str:
+    rows = " UNION ALL ".join([_ROW] * count)
+    return f"INSERT INTO mainstay_kept (space, key, value, expires) {rows}"
 
 
 # --- the schema -----------------------------------------------------------------------------------

@@ -129,6 +129,17 @@ class SqliteStore:
         """A few steps in one transaction of this thread's own, without waiting for a turn."""
         return self._write_batch(list(steps))
 
+    def transact_new(self, new: Sequence[Step]) -> list[Any] | None:
+        """Steps on records that are not there, as one statement; None if one is there."""
+        now, rows, replies = steps.now(), [], []
+        for space, key, decide in new:
+            change, reply = decide(None, now)
+            if change is KEEP or change.value is None:
+                return None
+            rows.append((space, key, change.value, change.expires))
+            replies.append(reply)
+        return replies if self._use("write", steps.insert_all, rows, now) else None
+
     def transact_also(
         self, space: str, key: str, decide: Decide[Reply], also: Sequence[Statement]
     ) -> Reply:
@@ -333,6 +344,9 @@ class _Bound(SqliteStore):
 
     def transact_many(self, steps: Sequence[Step]) -> list[Any]:
         return self._write_batch(list(steps))
+
+    def transact_new(self, new: Sequence[Step]) -> None:
+        """Nothing: a statement of its own would be committed by itself."""
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         return self.transact(space, key, decide)
