@@ -254,6 +254,38 @@ def test_a_get_survives_a_server_that_is_killed_and_started(server, proxy):
     asyncio.run(main())
 
 
+@pytest.mark.req("CP-01", "CP-02")
+@pytest.mark.parametrize("category", [RetryCategory.NATS_PUBLISH, RetryCategory.KV_GET])
+def test_a_server_that_is_killed_while_it_is_asked(server, proxy, category):
+    """The first attempt has arrived when it dies; the category's other attempts find nothing."""
+    is_get = category is RetryCategory.KV_GET
+    subject = "$JS.API.DIRECT.GET.KV_switches.>" if is_get else "audit.>"
+
+    async def main():
+        async with connected(proxy) as watched, observer(server, subject) as arrived:
+            client = watched.client
+            if is_get:
+                await client.kv_create("switches", settings={"direct": True})
+                (await client._bucket("switches"))._js._timeout = 1.0
+                asking = client.kv_get("switches", "all")
+            else:
+                await client.create_stream("AUDIT", ["audit.>"])
+                asking = client.publish("audit.append", b"{}")
+            client.timeout = 1.0
+            proxy.drop_replies()
+            task = asyncio.ensure_future(asking)
+            while await arrived() == 0:  # noqa: ASYNC110 -- another process counts
+                await asyncio.sleep(0.005)
+            server.kill()
+            with pytest.raises(RetryError) as caught:
+                await task
+            assert (caught.value.category, len(arrived.seen)) == (category, 1)
+            assert caught.value.attempts == POLICIES[category].max_attempts
+            assert len(watched.delays()) == POLICIES[category].max_attempts - 1
+
+    asyncio.run(main())
+
+
 def test_keys_are_put_watched_and_deleted(server, proxy):
     """A key that is not there is None, and no failure."""
 

@@ -7,7 +7,14 @@ import threading
 import pytest
 
 from mainstay import Engine
-from mainstay.errors import Conflict, LedgerError, PolicyError, StoredValueError, UsageError
+from mainstay.errors import (
+    Conflict,
+    LedgerError,
+    PolicyError,
+    ResultNotKept,
+    StoredValueError,
+    UsageError,
+)
 from mainstay.profiles.pipelines import PipelineHalted, SchemaValidationError
 from tests.profiles.pipelines.places import Down, Flaky, Place, operator, stage
 
@@ -118,6 +125,33 @@ def test_an_attempt_that_was_given_up_keeps_its_own_context(tmp_path):
         result = place.pipeline(engine, stage("load", load, timeout=0.2)).run()
     assert result.results["load"] == 2
     assert seen == [(1, 1), (2, 2)]
+
+
+def test_results_are_kept_up_to_a_size_of_the_run(place):
+    """The record is written anew after each stage; what is not kept has a note, and is used."""
+    text = "x" * 900_000
+    with place.engine() as engine:
+        stages = [stage(f"s{number}", lambda: text) for number in range(12)]
+        last = stage("last", lambda ctx: len(ctx.results["s11"]), after="s11")
+        pipeline = place.pipeline(engine, *stages, last)
+        assert pipeline.run(run_id="r").results["last"] == 900_000
+        notes = [each.note for each in pipeline.get("r").stages]
+        assert [bool(note) for note in notes] == [False] * 9 + [True] * 3 + [False]
+        assert "8,388,608 are kept of a run" in notes[9]
+        again = pipeline.run(run_id="r")
+        assert again.results["last"] == 900_000
+        with pytest.raises(ResultNotKept):
+            again.results["s11"]
+
+
+@pytest.mark.parametrize("given", [object(), float("nan"), {"a": print}])
+def test_an_input_that_cannot_be_recorded(place, given):
+    """It is named as the input, before anything is written."""
+    with place.engine() as engine:
+        pipeline = place.pipeline(engine, stage("poll", Flaky()))
+        with pytest.raises(UsageError, match="the input of pipeline etl cannot be recorded"):
+            pipeline.run(given)
+        assert list(pipeline.runs()) == []
 
 
 # --- runs -----------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 
 _MAX_RESULT = 1024 * 1024
+_MAX_RESULTS = 8 * _MAX_RESULT
+"""Of all stages: the record is written anew at the end of each."""
 
 
 class PipelineParts:
@@ -79,6 +81,12 @@ class PipelineParts:
         """Bytes of a result that are kept at most: the record holds those of all stages."""
         limit = max_value_of(self.records.store)
         return _MAX_RESULT if limit is None else min(_MAX_RESULT, limit // 8)
+
+    @property
+    def max_results(self) -> int:
+        """Bytes of the input and of the results of all stages that are kept at most."""
+        limit = max_value_of(self.records.store)
+        return _MAX_RESULTS if limit is None else min(_MAX_RESULTS, limit // 2)
 
     def emit(self, event: Event) -> None:
         """Sends an event to every listener."""

@@ -24,6 +24,7 @@ from mainstay.drivers.pipeline.session import PipelineRun
 from mainstay.errors import (
     Conflict,
     LeaseLost,
+    MainstayError,
     PayloadMismatch,
     PipelineHalted,
     StoredValueError,
@@ -137,13 +138,13 @@ class PipelineRuns:
             raise UsageError(
                 f"run_id = {run!r}: must be a text of 1 to {_LONGEST} characters that UTF-8 has"
             )
-        data = encode_value(given)
+        data, fingerprint = _recorded(definition.name, given)
         return Begin(
             urandom(8).hex(),
             definition.name,
             run,
             definition.shape,
-            canonical(given).hex() if given is not None else "",
+            fingerprint,
             data,
             first_of(definition, setup.max_parallel),
             setup.lease,
@@ -260,6 +261,15 @@ class PipelineRuns:
     def close(self) -> None:
         """Gives steps in the background a second."""
         self._parts.records.close()
+
+
+def _recorded(pipeline: str, given: UserValue) -> tuple[bytes, str]:
+    """An input as the record has it, and its fingerprint; UsageError if that cannot be."""
+    try:
+        return encode_value(given), canonical(given).hex() if given is not None else ""
+    except MainstayError as error:
+        text = f"the input of pipeline {pipeline} cannot be recorded: {error.message}"
+        raise UsageError(text, hint="give plain data, or where it is") from error
 
 
 def _why(record: RunRecord) -> str:

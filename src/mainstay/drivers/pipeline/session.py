@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 import mainstay.runtime.clock as clock
 from mainstay.core.codec.outcome import Succeeded, decode_outcome
 from mainstay.core.idempotency import record as leases
 from mainstay.core.idempotency.events import LeaseExpired
 from mainstay.core.pipeline.commands import Lost, Release, Renew, Written
 from mainstay.core.pipeline.flow import run_flow
-from mainstay.core.pipeline.state import address_of
+from mainstay.core.pipeline.state import NULL, address_of
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.drivers.pipeline.context import StageResults
 from mainstay.drivers.pipeline.records import RUNS
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from mainstay.core.pipeline.state import RunRecord
     from mainstay.drivers.pipeline.parts import PipelineParts, PipelineSetup
     from mainstay.ports import Store
+
+
+_SMALL = 256
+"""Bytes of a result that is kept in any case."""
 
 
 class PipelineRun:
@@ -110,10 +116,19 @@ class PipelineRun:
         return StageCall(self, name)
 
     def done(self, outcome: StageOutcome) -> StageOutcome:
-        """Keeps the result of a stage for the later ones."""
-        if outcome.error is None:
-            self.results.add(outcome.stage, outcome.value)
-        return outcome
+        """Keeps the result of a stage for the later ones; in the record, if there is room."""
+        if outcome.error is not None:
+            return outcome
+        self.results.add(outcome.stage, outcome.value)
+        kept = len(bytes(self.record.given))
+        kept += sum(len(bytes(each.data)) for each in self.record.stages.values())
+        most = self.parts.max_results
+        if kept + len(outcome.data) <= most or len(outcome.data) <= _SMALL:
+            return outcome
+        note = (
+            f"it takes {len(outcome.data):,} bytes, and {most:,} are kept of a run, {kept:,} by now"
+        )
+        return replace(outcome, data=bytes(NULL), note=note)
 
 
 def _input_of(record: RunRecord) -> Any:
