@@ -396,3 +396,12 @@ def test_large_telemetry_keeps_only_what_rules_ask_for(folder, capsys, found):
     code, out, _ = comply(capsys, "--json")
     document = json.loads(out)
     assert (code, document["checked"]["telemetry_records"]) == (0, len(mixed))
+
+
+def test_a_ledger_in_the_place_of_the_other_is_refused(folder, capsys):
+    """By its name: the entries of the other one would not be missed otherwise."""
+    write(LEDGER, Path(LOG).read_bytes())
+    assert guard.run(["comply", TELEMETRY, LOG, LEDGER]) == 2
+    assert "versioning_ledger.json, line 1: it is the ledger pipeline_retry_log" in (
+        capsys.readouterr().err
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from mainstay.cli.errors import CommandError
 from mainstay.cli.screen.progress import watched
 from mainstay.core.base.change import ready
 from mainstay.core.codec.json_lines import line_at, line_of_error, places
+from mainstay.core.pipeline.ledger import LEDGERS
 from mainstay.core.pipeline.ledger_file import decode as decode_ledger
 from mainstay.core.telemetry.record import StageTotals, TelemetryRecord
 
@@ -58,8 +60,9 @@ def read_bytes(path: str) -> bytes | None:
 
 
 def read_ledger(path: str, data: bytes) -> Ledger:
-    """The ledger in a file; LedgerError with the line if it cannot be read."""
-    return decode_ledger(data, path)
+    """The ledger in a file; LedgerError with the line if it cannot be read, or is the other one."""
+    name = os.path.basename(path).removesuffix(".json")  # noqa: PTH119  pathlib loads slowly
+    return decode_ledger(data, path, name if name in LEDGERS else "")
 
 
 def add_telemetry(facts: TelemetryFacts, path: str, data: bytes) -> int:
