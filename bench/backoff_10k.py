@@ -1,6 +1,7 @@
 """Table 5: ten thousand concurrent async calls that fail once, wait, and succeed.
 
-Each figure comes from a process of its own: `python -m bench.backoff_10k NAME wall|memory COUNT`.
+Each figure comes from a process of its own: `python -m bench.backoff_10k NAME wall|memory COUNT`,
+with the name of a failure of bench/real_errors.py behind it for what a client raises.
 Memory is read when every call is asleep, and there the delay is a year: tracing slows the start
 so much that short delays would be over before the last call has begun.
 """
@@ -12,10 +13,13 @@ import gc
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
 
 from bench.handwritten import handwritten
 from bench.measure import Effort, answer, child, reason, spread
 from bench.peers import EVERYONE, PEERS, Function, Plan
+from bench.real_errors import failures
 from bench.table import Goal, Row, Table, at_least, at_most
 
 ORDER = 5
@@ -23,6 +27,7 @@ HAND = "hand-written loop"
 SHORT = Plan(initial=0.3)
 LONG = Plan(initial=3e7, max_delay=3e7)
 HEAVY = 2.0  # a contender that takes this many times the loop is measured once
+REAL = ("httpx.ConnectError from OSError", "HTTPStatusError 503", "botocore ClientError")
 PATIENCE = 60.0  # seconds after which no third turn begins
 
 Figures = dict[str, list[float]]
@@ -37,6 +42,8 @@ def run(effort: Effort) -> Table:
     rows = _rows("total wall", wall, absent, at_most(1.25), "s")
     rows += _rows("memory", memory, absent, at_most(1.35), "B a call")
     rows += _rows("wall beyond the sleep", beyond, absent, None, "s")
+    for error in REAL:
+        rows += _real(error, count, effort.repeats)
     method = (
         f"× a hand-written asyncio loop; {count:,} calls, one failure each, then {SHORT.initial} s "
         f"± 10 % (full or equal jitter up to {SHORT.longest:.2g} s for some peers). Total wall "
@@ -67,6 +74,26 @@ def _interleaved(count: int, effort: Effort) -> tuple[Figures, Figures, dict[str
                 wall.pop(name)
                 memory.pop(name, None)
     return wall, memory, absent
+
+
+def _real(error: str, count: int, turns: int) -> list[Row]:
+    """The same with what a client raises, beside the loop alone."""
+    goals = {"wall": at_most(1.3), "memory": at_most(1.35)}
+    found: dict[str, Figures] = {kind: {HAND: [], "mainstay": []} for kind in goals}
+    try:
+        for _ in range(turns):
+            for kind, figures in found.items():
+                for name, each in figures.items():
+                    each.append(child("bench.backoff_10k", name, kind, str(count), error))
+    except Exception as failure:
+        return [Row(f"{error}, {kind}", None, goals[kind], note=reason(failure)) for kind in goals]
+    rows = []
+    for kind, figures in found.items():
+        mine, base = figures["mainstay"], figures[HAND]
+        what = f"{error}, {'total wall' if kind == 'wall' else kind}: mainstay"
+        ratio = min(mine) / min(base)
+        rows.append(Row(what, ratio, goals[kind], spread=_disagreement(mine, base)))
+    return rows
 
 
 def _is_settled(name: str, wall: Figures, effort: Effort) -> bool:
@@ -115,24 +142,28 @@ def _better(what: str, figures: Figures) -> Row:
 # What runs in the fresh process.
 
 
-def figure(name: str, kind: str, count: str) -> float:
+def figure(name: str, kind: str, count: str, error: str = "") -> float:
     """Seconds for `count` calls of the contender `name`, or bytes for each of them asleep."""
     adapter = handwritten if name == HAND else EVERYONE[name]
     plan = SHORT if kind == "wall" else LONG
+    make: Callable[[], Exception] = plan.on
+    if error:
+        make, on = failures()[error]
+        plan = replace(plan, on=on)
     failed: list[None] = []
-    function = adapter(plan, "async")(_fails_once(plan, failed))
+    function = adapter(plan, "async")(_fails_once(make, failed))
     measured = (
         _wall(function, int(count)) if kind == "wall" else _memory(function, int(count), failed)
     )
     return asyncio.run(measured)
 
 
-def _fails_once(plan: Plan, failed: list[None]) -> Function:
+def _fails_once(make: Callable[[], Exception], failed: list[None]) -> Function:
     async def f(mine: list[int], b: object) -> object:
         if not mine:
             mine.append(1)
             failed.append(None)
-            raise plan.on
+            raise make()
         return mine
 
     return f

@@ -107,12 +107,17 @@ def _silent_log(effort: Effort) -> list[Row]:
 def _dropping_log(effort: Effort) -> list[Row]:
     """The same with a handler that takes every record and drops it."""
     hand, name = "hand-written loop that logs", "an engine whose handler drops"
+    peer = "hand-written loop with stamina's log line"
     contenders = [
         Contender(hand, logging_loop, calls),
+        Contender(peer, stamina_loop, calls),
         Contender(name, partial(_protected, sinks=None), calls),
     ]
     with no_sleep(), log_at(logging.WARNING, Dropping()):
-        return ratios(race(contenders, effort), hand, {name: at_most(2)}, named="fails: {}")
+        results = race(contenders, effort)
+    beside = f"fails: {{}}, × a {peer}"
+    rows = ratios(results, hand, {name: at_most(2)}, named="fails: {}")
+    return [*rows, *ratios(results, peer, {name: at_most(1.5)}, named=beside)[1:2]]
 
 
 def _asked(goals: dict[str, Any]) -> dict[str, Any]:
@@ -203,6 +208,35 @@ def logging_loop() -> tuple[Function]:
                 delay = min(FAILS.initial * FAILS.factor ** (attempt - 1), FAILS.max_delay)
                 delay *= 1 + FAILS.jitter * (2 * random.random() - 1)
                 logger.warning("attempt %d failed: %r; next in %.3f s", attempt, error, delay)
+                time.sleep(delay)
+        raise AssertionError("the loop returns or raises")
+
+    return (call,)
+
+
+def stamina_loop() -> tuple[Function]:
+    """The same loop with the hook by which stamina logs a retry."""
+    import random
+    import time
+
+    from stamina.instrumentation import LoggingOnRetryHook, RetryDetails
+
+    hook, function = LoggingOnRetryHook.hook_factory(), scripted(FAILS, "sync")
+    logger = logging.getLogger("stamina")
+    logger.propagate, logger.handlers = False, [Dropping()]
+
+    def call(a: Any, b: Any) -> Any:
+        waited = 0.0
+        for attempt in range(1, FAILS.attempts + 1):
+            try:
+                return function(a, b)
+            except ConnectionError as error:
+                if attempt == FAILS.attempts:
+                    raise
+                delay = min(FAILS.initial * FAILS.factor ** (attempt - 1), FAILS.max_delay)
+                delay *= 1 + FAILS.jitter * (2 * random.random() - 1)
+                hook(RetryDetails("f", (a, b), {}, attempt, delay, waited, error))
+                waited += delay
                 time.sleep(delay)
         raise AssertionError("the loop returns or raises")
 

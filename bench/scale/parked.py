@@ -82,7 +82,7 @@ def figures(who: str, n: str) -> dict[str, float]:
     """CPU seconds, wall seconds and the timers of the loop when the last call has begun."""
     adapter = handwritten if who == HAND else EVERYONE[who]
     failed: list[None] = []
-    function = adapter(SHORT, "async")(backoff_10k._fails_once(SHORT, failed))
+    function = adapter(SHORT, "async")(backoff_10k._fails_once(SHORT.on, failed))
     return asyncio.run(_measured(function, int(n), failed))
 
 

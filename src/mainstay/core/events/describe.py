@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.attributes import PerClass
 from mainstay.core.known.kind import qualified_name
 from mainstay.core.retry.effects import Returned
 
@@ -17,14 +18,17 @@ def describe(outcome: Outcome, redact: Redactor | None = None) -> tuple[str, str
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
     try:
-        return name_of(type(outcome)), shown(str(outcome), redact)
+        return _NAMES[type(outcome)], shown(str(outcome), redact)
     except Exception:  # a broken __str__ must not cost the event
-        return name_of(type(outcome)), ""
+        return _NAMES[type(outcome)], ""
 
 
 def name_of(cls: type) -> str:
     """A class as events name it."""
     return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
+
+
+_NAMES = PerClass(name_of)
 
 
 def shown(text: str, redact: Redactor | None = None) -> str:

@@ -131,7 +131,12 @@ class EventLog:
                 logger.name, level, __file__, _LINE, "%s", (text,), None, _FUNCTION
             )
             record.mainstay = event.to_dict()
-            write(logger.handle, record)
+            if (me := get_ident()) not in _WRITING:  # as `write` does, without another frame
+                _WRITING.add(me)
+                try:
+                    logger.handle(record)
+                finally:
+                    _WRITING.discard(me)
 
     def is_enabled(self, level: str) -> bool:
         """Whether an event of a call would be logged at that level: else it need not be made.
