@@ -1088,6 +1088,56 @@ def test_a_retry_after_the_saga_was_taken_over_is_not_made(run, is_undo):
         assert decode(store.read(SPACE, "t/1")[0]).owner == "another"
 
 
+class Late(MemoryStore):
+    """A store whose next answers come late: `delay` is called before each of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.delays = []
+
+    def transact(self, space, key, decide):
+        reply = super().transact(space, key, decide)
+        if space == SPACE and self.delays:
+            self.delays.pop()()
+        return reply
+
+
+@pytest.mark.req("EF-14")
+@pytest.mark.parametrize(("is_taken", "times"), [(True, 1), (False, 2), (False, 9)])
+def test_a_renewal_that_is_answered_after_its_lease_is_none(run, is_taken, times):
+    """The store has renewed the lease, and by the time of its answer that is over as well."""
+    attempts, store = [], Late()
+    patient = RetryPolicy(max_attempts=5, retry_on=Exception, backoff=Backoff.constant(1.0))
+
+    def stand_still():
+        attempts.append(1)
+        if len(attempts) == 1:
+            time.advance(31.0)
+            store.delays += [late] * times
+            raise OSError("down")
+        return "done"
+
+    def late():
+        time.advance(31.0)
+        if is_taken:
+            store.transact(SPACE, "t/1", take)
+
+    def take(value, now):
+        from mainstay.core.saga.record import reduce
+
+        return reduce(value, Take("another", decode(value).shape, 300.0), now)
+
+    with virtual_time() as time, Engine(store, sinks=[]) as engine:
+        saga = Saga("t", [SagaStep("a", stand_still, policy=patient)])
+        if times == 2:  # the third renewal is answered in time
+            assert run(engine, saga, id="1").results["a"] == "done"
+            assert attempts == [1, 1]
+            return
+        with pytest.raises(LeaseLost):
+            run(engine, saga, id="1")
+        assert attempts == [1]
+
+
 def test_a_lease_that_may_be_over_is_renewed_before_a_step(engine, run):
     """A step that took longer than the lease is followed by the next, if nobody took over."""
     with virtual_time() as time:

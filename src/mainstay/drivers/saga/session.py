@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from mainstay.ports import Store
 
 _BACK = (SagaState.COMPENSATING, SagaState.COMPENSATED, SagaState.STUCK)
+_RENEWALS = 3
+"""How often a lease is renewed before an attempt, if each answer comes after the lease is over."""
 GIVEN: Any = object()
 """Stands for an input that is in the record."""
 
@@ -138,14 +140,26 @@ class SagaRun:
         return clock.current.monotonic() < self.lease.until
 
     def renew(self) -> None:
-        """Renews a lease that may be over; raises SagaTaken if another process has the saga."""
-        sent = clock.current.monotonic()
-        self._renewed(self.parts.records.step(self.address, self.renewal()), sent)
+        """Renews a lease that may be over; raises SagaTaken if another process has the saga.
+
+        Also if it may have: an answer that comes when the renewed lease is over as well shows
+        nothing, and if that happens again and again, the saga is left to others.
+        """
+        for _ in range(_RENEWALS):
+            sent = clock.current.monotonic()
+            self._renewed(self.parts.records.step(self.address, self.renewal()), sent)
+            if self.is_certain():
+                return
+        raise SagaTaken(LeaseLost(self.saga.name, self.saga_id))
 
     async def arenew(self) -> None:
         """The same, awaited."""
-        sent = clock.current.monotonic()
-        self._renewed(await self.parts.records.astep(self.address, self.renewal()), sent)
+        for _ in range(_RENEWALS):
+            sent = clock.current.monotonic()
+            self._renewed(await self.parts.records.astep(self.address, self.renewal()), sent)
+            if self.is_certain():
+                return
+        raise SagaTaken(LeaseLost(self.saga.name, self.saga_id))
 
     def _renewed(self, reply: Reply, sent: float) -> None:
         if type(reply[0]) is Lost:
