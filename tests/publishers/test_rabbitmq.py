@@ -128,6 +128,43 @@ def test_a_message_that_is_too_large_fails_alone(server):
     assert {each.message_id for each in read(server, topic)} == {each.id for each in messages}
 
 
+def test_the_first_message_of_a_channel_may_be_the_last_that_fails(monkeypatch):
+    """It was not alone, although no other is under way by then: it is sent again, alone."""
+    alone = []
+
+    async def send_alone(content, routing_key):
+        alone.append(routing_key)
+
+    class Link:
+        under_way = sent = 0
+        is_dropped = False
+
+        def __init__(self):
+            self.closed = {"first": asyncio.Event(), "large": asyncio.Event()}
+
+        async def send(self, content, routing_key):
+            await self.closed[routing_key].wait()
+            raise aio_pika.exceptions.ChannelPreconditionFailed(
+                "message size 9 is larger than configured max size 8"
+            )
+
+    async def run():
+        publisher, link = RabbitPublisher("amqp://127.0.0.1/"), Link()
+        monkeypatch.setattr(publisher, "_send_alone", send_alone)
+        first, large = (
+            asyncio.create_task(publisher._send(link, message_of(name, b"{}")))
+            for name in ("first", "large")
+        )
+        await asyncio.sleep(0)
+        link.closed["large"].set()
+        await large
+        link.closed["first"].set()
+        await first
+
+    asyncio.run(run())
+    assert alone == ["large", "first"]
+
+
 def test_a_forked_child_has_a_connection_of_its_own(server, tmp_path):
     """It neither uses nor closes that of its parent: each message arrives once."""
     queue = queue_of(server)

@@ -51,7 +51,7 @@ class _RabbitLink(Link):
         self._connection = connection
         self._channel: AbstractChannel | None = None
         self._exchange: AbstractExchange | None = None
-        self.under_way = 0
+        self.under_way = self.sent = 0
         self.turn = asyncio.Lock()
         """Held while a message is sent alone."""
 
@@ -141,11 +141,12 @@ class RabbitPublisher(BrokerPublisher[_RabbitLink]):
                 raise ValueError(f"the {what} {text[:40]!r}… has more than {_LONGEST} bytes")
         content = _content_of(message)
         link.under_way += 1
-        is_shared = link.under_way > 1
+        link.sent += 1
+        is_shared, number = link.under_way > 1, link.sent
         try:
             await link.send(content, routing_key)
         except (AMQPChannelError, AMQPConnectionError) as error:
-            is_shared = is_shared or link.under_way > 1
+            is_shared = is_shared or link.sent > number  # they may have failed before this one
             if not is_shared or kind_of(error).kind in RETRIED_KINDS:
                 raise
             link.is_dropped = True
