@@ -107,10 +107,18 @@ class Workers:
             self._idle.put(process)
 
     def labels(self, url: str, scenario: str, colour: str, *, is_late: bool = False) -> list[str]:
-        """The boundaries of a scenario, as one that nobody kills passes them."""
-        report = self.one(Trial(url, scenario, colour, is_late=is_late))
-        assert not report.violations, report.violations
-        return report.labels
+        """The boundaries of a scenario, as one that nobody kills passes them.
+
+        On a machine that stands still for as long as a lease a call passes more of them. So the
+        fewest count, if two calls passed as many.
+        """
+        seen: list[list[str]] = []
+        while len(seen) < 2 or len(seen[0]) < len(seen[1]):
+            assert len(seen) < 20, "no two calls pass the same boundaries"
+            report = self.one(Trial(url, scenario, colour, is_late=is_late))
+            assert not report.violations, report.violations
+            seen = sorted([*seen, report.labels], key=len)
+        return seen[0]
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -270,6 +270,7 @@ def test_cancel(request, engine, temporal_address):
 
 WORKER = """
     import asyncio, os, sys, time
+    from datetime import timedelta
     from temporalio.client import Client
     from mainstay import Backoff, Engine, RetryPolicy, Saga, SagaStep
     from mainstay.integrations import temporal
@@ -297,7 +298,9 @@ WORKER = """
 
     async def main():
         client, engine = await Client.connect(address), Engine(sinks=[])
-        async with temporal.saga_worker(client, engine, [saga], task_queue=name):
+        # For so long the server keeps a workflow for the worker that had it, and is dead.
+        dead = {"sticky_queue_schedule_to_start_timeout": timedelta(seconds=1)}
+        async with temporal.saga_worker(client, engine, [saga], task_queue=name, **dead):
             try:
                 await temporal.start_saga(client, engine, saga, id="1", task_queue=name)
             except Exception:

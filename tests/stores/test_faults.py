@@ -21,6 +21,7 @@ from mainstay.core.codec.outcome import decode_outcome
 from mainstay.core.idempotency.record import RecordState, decode
 from mainstay.errors import MainstayError, StoreUnavailable
 from mainstay.testing.proxy import FaultProxy
+from tests.processes import at_some_speed
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_url
 from tests.servers.valkey import valkey_url
@@ -245,7 +246,8 @@ def test_a_black_hole_is_left_in_time_and_leaves_no_connection_taken(place):
         in_the_end(lambda: place.call("before, in a thread", far))
         await asyncio.to_thread(in_the_end, lambda: asyncio.run(place.acall("before", far)))
         place.proxy.black_hole()
-        told = await all_of()
+        with patience(far, 0.3):
+            told = await all_of()
         place.proxy.heal()
         with patience(far, 30.0):
             return told, await all_of()
@@ -257,22 +259,26 @@ def test_a_black_hole_is_left_in_time_and_leaves_no_connection_taken(place):
 
 def test_a_black_hole_between_claim_and_outcome_is_told_with_what_happened(place):
     """The effect ran and could not be recorded: the error says so, and nobody waits for ever."""
-    far, patient = place.engine(place.far_url, timeout=1), contextlib.ExitStack()
-    in_the_end(lambda: place.call("before", far))
 
     def effect(name):
         place.proxy.black_hole()
-        patient.close()
         return place.effect(name)
 
-    patient.enter_context(patience(far, 6.0))
-    with pytest.raises(StoreUnavailable) as caught:
-        place.call("pay", far, effect)
-    assert any("op ran and returned" in note for note in caught.value.__notes__)
-    assert place.recorded("pay") is None
-    place.proxy.heal()
-    with patience(far, 30.0):
-        assert place.call("other", far) == "other, run 1"
+    def check(limit):
+        far = place.engine(place.far_url, timeout=limit)
+        name, other = f"pay {limit}", f"other {limit}"
+        in_the_end(lambda: place.call(f"before {limit}", far))
+        try:
+            with pytest.raises(StoreUnavailable) as caught:
+                place.call(name, far, effect)
+            assert any("op ran and returned" in note for note in caught.value.__notes__)
+            assert place.recorded(name) is None
+        finally:
+            place.proxy.heal()
+        with patience(far, 30.0):
+            assert place.call(other, far) == f"{other}, run 1"
+
+    at_some_speed(check, 0.4, 2.0, 10.0)
 
 
 # --- latency and resets ---------------------------------------------------------------------------

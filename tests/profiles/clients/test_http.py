@@ -18,6 +18,7 @@ from mainstay.profiles.clients import (
     with_api_retry,
 )
 from mainstay.testing import virtual_time
+from tests.processes import at_some_speed
 from tests.servers.http_faults import HttpFaults, Reset, Silence, Status, dead_port
 
 SHORT = {"max_attempts": 3, "base_delay": 0.01, "max_delay": 0.02, "jitter": 0.0}
@@ -69,10 +70,14 @@ ERRORS = (requests.RequestException, httpx.HTTPError)
 )
 def test_the_servers_failures_are_repeated(server, get, fault):
     """A reset, a silent server, 429 and every 5xx: the third request is answered."""
-    url = server.on("/page", fault, fault, PAGE)
-    timeout = 2.0 if isinstance(fault, Silence) else 60
-    assert get(url, with_api_retry(**SHORT), timeout) == "page"
-    assert server.count("/page") == 3
+
+    def check(timeout):
+        path = f"/page-{timeout}"
+        url = server.on(path, fault, fault, PAGE)
+        assert get(url, with_api_retry(**SHORT), timeout) == "page"
+        assert server.count(path) == 3
+
+    at_some_speed(check, *((0.3, 2.0, 10.0) if isinstance(fault, Silence) else (60,)))
 
 
 @pytest.mark.req("CL-04", "CL-12")

@@ -360,7 +360,14 @@ def silent(tmp_path_factory):
     made.kill()
 
 
+@pytest.fixture
+def _nobody_answers(monkeypatch):
+    """No answer is on its way for which time would have to stand still."""
+    monkeypatch.setattr("mainstay.testing.time._ANSWERS_WITHIN", 0.01)
+
+
 @pytest.mark.req("CP-01", "CP-02")
+@pytest.mark.usefixtures("_nobody_answers")
 @pytest.mark.parametrize("category", [c for c in RetryCategory if c.name != "NATS_CONNECT"])
 def test_every_category_has_its_attempts_and_delays_on_a_server_that_is_silent(silent, category):
     """Sixteen rows of the matrix, on a connection into which everything disappears."""
