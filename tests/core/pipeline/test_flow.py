@@ -370,3 +370,12 @@ def test_the_view_of_a_damaged_run():
         "damaged",
         "cut off",
     )
+
+
+def test_a_stage_that_ends_before_it_began():
+    """If the clock of the store was set back meanwhile, it took no time, and no less."""
+    store = Store()
+    record = store.begin().record
+    store.now = -3600.0
+    store.drive(record, {})
+    assert [each.seconds for each in view_of(store.record).stages] == [0.0, 1.0]

@@ -119,6 +119,6 @@ def _stage(record: RunRecord, name: str, after: tuple[str, ...]) -> StageView:
         status=found.status,
         after=after,
         attempts=found.attempts,
-        seconds=found.ended - found.began if found.ended else None,
+        seconds=max(0.0, found.ended - found.began) if found.ended else None,
         note=found.note,
     )
