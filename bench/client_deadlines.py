@@ -157,10 +157,35 @@ def _sqlalchemy(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
     return late.times
 
 
+def _connecting(driver: str, server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+    import sqlalchemy
+    from sqlalchemy.pool import NullPool
+
+    from mainstay.integrations.sqlalchemy import run_transaction
+
+    proxy, url = server
+    made = url.replace("postgresql://", f"postgresql+{driver}://")
+    engine = sqlalchemy.create_engine(made, poolclass=NullPool)
+    late = _Late()
+
+    def work(connection: Any) -> None:
+        connection.execute(sqlalchemy.text("SELECT 1"))
+
+    for _ in range(rounds):
+        proxy.black_hole()
+        with late.call():
+            run_transaction(engine, work, policy=_policy())
+        proxy.heal()
+    engine.dispose()
+    return late.times
+
+
 _DATABASES = {
     "psycopg, run_transaction": _psycopg,
     "psycopg, arun_transaction": _psycopg_async,
     "SQLAlchemy, run_transaction": _sqlalchemy,
+    "SQLAlchemy with psycopg, connecting": partial(_connecting, "psycopg"),
+    "SQLAlchemy with psycopg2, connecting": partial(_connecting, "psycopg2"),
 }
 
 

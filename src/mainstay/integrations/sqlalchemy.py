@@ -2,14 +2,17 @@
 
 `run_transaction`, `arun_transaction` and `attach` are for users. The time that is left for the call
 becomes PostgreSQL's `statement_timeout` in the transaction, or SQLite's `busy_timeout`; with
-psycopg and asyncpg it also limits the wait for an answer. Other databases have the limits of their
-engine.
+psycopg and asyncpg it also limits the wait for an answer. A connection to PostgreSQL that an
+attempt needs is made in that time, or not at all. Other databases have the limits of their engine.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextvars import copy_context
 from math import ceil
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
@@ -136,7 +139,7 @@ def attach(engine: Engine | AsyncEngine) -> None:
     connections are dropped from the pool, so that the next attempt connects anew; a transaction
     that was opened read-only (`postgresql_readonly`) keeps its connection. Each error of the driver
     carries a note with its kind, and whether the statement may have been applied. And the time that
-    is left limits connecting to PostgreSQL; libpq takes whole seconds, and two at least.
+    is left limits connecting to PostgreSQL, as it does inside `run_transaction` in any case.
 
     >>> from sqlalchemy import create_engine, text
     >>> engine = create_engine("sqlite://")
@@ -151,6 +154,7 @@ def attach(engine: Engine | AsyncEngine) -> None:
     listened: Any = getattr(engine, "sync_engine", engine)
     event.listen(listened, "handle_error", _on_error)
     event.listen(listened, "do_connect", _Connecting())
+    _limit_connecting(listened)
 
 
 def _on_error(context: ExceptionContext) -> None:
@@ -203,6 +207,87 @@ _CONNECT_OPTIONS = {
 }
 
 
+def _limit_connecting(engine: Any) -> None:
+    """Has an engine connect to PostgreSQL within the time that is left, or not at all."""
+    engine = getattr(engine, "sync_engine", engine)
+    if not isinstance(engine, sqlalchemy.Engine) or engine.dialect.name != "postgresql":
+        return
+    dialect: Any = engine.dialect
+    if not isinstance(dialect.connect, _Connect):
+        dialect.connect = _Connect(dialect)
+
+
+class _Connect:
+    """Stands for the `connect` of a dialect; what other listeners have set is in the options.
+
+    libpq looks a name up and has its `connect_timeout` in whole seconds, two at least. So it
+    connects in a thread, which is left behind if it takes too long, and closes what comes late.
+    """
+
+    def __init__(self, dialect: Any) -> None:
+        self._dialect = dialect
+        self._connect = dialect.connect
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        left = deadline.remaining()
+        if left is None:
+            return self._connect(*args, **options)
+        if self._dialect.is_async:
+            return self._connect(*args, **self._limited(options, left))
+        made: Future[Any] = Future()
+        context = copy_context()
+
+        def connect() -> None:
+            try:
+                connection = context.run(self._connect, *args, **options)
+            except BaseException as error:  # raised where it is waited for
+                if made.set_running_or_notify_cancel():
+                    made.set_exception(error)
+            else:
+                if made.set_running_or_notify_cancel():
+                    made.set_result(connection)
+                else:
+                    connection.close()
+
+        Thread(target=connect, name="mainstay-connect", daemon=True).start()
+        try:
+            return made.result(left)
+        except TimeoutError:
+            if not made.cancel():
+                return made.result()
+        raise self._late()
+
+    def _limited(self, options: dict[str, Any], left: float) -> dict[str, Any]:
+        """The options, with a function that connects in time, if the driver takes one."""
+        dbapi = self._dialect.loaded_dbapi
+        if self._dialect.driver == "asyncpg":
+            create = dbapi.asyncpg.connect
+        elif self._dialect.driver in ("psycopg", "psycopg_async"):
+            create = dbapi.psycopg.AsyncConnection.connect
+        else:
+            return options
+        create = options.get("async_creator_fn", create)
+
+        async def created(*args: Any, **rest: Any) -> Any:
+            import asyncio
+
+            try:
+                return await asyncio.wait_for(create(*args, **rest), left)
+            except TimeoutError as error:
+                raise self._late() from error
+
+        return {**options, "async_creator_fn": created}
+
+    def _late(self) -> Exception:
+        dbapi = self._dialect.loaded_dbapi
+        text = "connection to server failed: timeout expired at the deadline"
+        if self._dialect.driver == "asyncpg":
+            return TimeoutError(text)
+        errors: Any = getattr(getattr(dbapi, "psycopg", dbapi), "errors", None)
+        error: Exception = getattr(errors, "ConnectionTimeout", dbapi.OperationalError)(text)
+        return error
+
+
 # --- one attempt ----------------------------------------------------------------------------------
 
 
@@ -239,10 +324,13 @@ async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs,
 def _lender(source: Any) -> Callable[[], AbstractContextManager[Any]]:
     """Gives each attempt its session or connection."""
     if isinstance(source, sessionmaker):
+        _limit_connecting(source.kw.get("bind"))
         return source
     if isinstance(source, sqlalchemy.Engine):
+        _limit_connecting(source)
         return source.connect
     if isinstance(source, Session | sqlalchemy.Connection):
+        _limit_connecting(getattr(source, "bind", None))
         return lambda: nullcontext(source)
     raise _no_source(source, "sessionmaker, Engine, Session or Connection")
 
@@ -251,10 +339,13 @@ def _alender(source: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
     import sqlalchemy.ext.asyncio as aio
 
     if isinstance(source, aio.async_sessionmaker):
+        _limit_connecting(source.kw.get("bind"))
         return source
     if isinstance(source, aio.AsyncEngine):
+        _limit_connecting(source)
         return source.connect
     if isinstance(source, aio.AsyncSession | aio.AsyncConnection):
+        _limit_connecting(getattr(source, "bind", None))
         return lambda: nullcontext(source)
     raise _no_source(source, "async_sessionmaker, AsyncEngine, AsyncSession or AsyncConnection")
 

@@ -1,0 +1,142 @@
+"""SQLAlchemy connects to PostgreSQL within the time that is left, or not at all.
+
+No driver has a timeout of its own here: what ends is ended by the deadline.
+"""
+
+import asyncio
+import threading
+
+import pytest
+import sqlalchemy
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
+
+import mainstay
+from mainstay import deadline
+from mainstay.core.known.kind import Kind
+from mainstay.core.retry.kinds import kind_of
+from mainstay.integrations.sqlalchemy import arun_transaction, attach, run_transaction
+from mainstay.testing import FaultProxy
+from tests.integrations.transaction_hands import scheme
+from tests.processes import wait_until
+
+THREE = mainstay.RetryPolicy(max_attempts=3)
+LATE = (sqlalchemy.exc.OperationalError, TimeoutError)
+SOURCES = {"engine": lambda engine: engine, "sessionmaker": sessionmaker, "session": Session}
+
+
+@pytest.fixture
+def proxy(postgres_url):
+    with FaultProxy("127.0.0.1", int(postgres_url.rpartition(":")[2].partition("/")[0])) as proxy:
+        yield proxy
+
+
+def one(used):
+    return used.execute(sqlalchemy.text("SELECT 1")).scalar()
+
+
+async def aone(used):
+    return (await used.execute(sqlalchemy.text("SELECT 1"))).scalar()
+
+
+def is_late(error):
+    """A timeout, and nothing was sent; one attempt."""
+    known = kind_of(error)
+    return (known.kind, known.is_ambiguous) == (Kind.TIMEOUT, False)
+
+
+@pytest.fixture
+def engine(proxy, postgres_url, request):
+    driver = getattr(request, "param", "psycopg")
+    made = sqlalchemy.create_engine(scheme(proxy.url(postgres_url), driver))
+    yield made
+    made.dispose()
+
+
+@pytest.mark.parametrize("engine", ["psycopg", "psycopg2"], indirect=True)
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_server_that_does_not_answer_is_given_up(proxy, engine, source):
+    """Its port accepts; libpq would wait for ever."""
+    proxy.black_hole()
+    with deadline.within(0.3), pytest.raises(LATE) as caught:
+        run_transaction(source(engine), one, policy=THREE)
+    assert is_late(caught.value)
+    proxy.heal()
+    with deadline.within(60.0):
+        assert run_transaction(engine, one, policy=THREE) == 1
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("source", [lambda engine: engine, async_sessionmaker])
+def test_in_a_loop_as_well(proxy, postgres_url, driver, source):
+    """By the function with which SQLAlchemy has a driver connect."""
+
+    async def main():
+        engine = create_async_engine(scheme(proxy.url(postgres_url), driver))
+        proxy.black_hole()
+        with deadline.within(0.3), pytest.raises(LATE) as caught:
+            await arun_transaction(source(engine), aone, policy=THREE)
+        proxy.heal()
+        with deadline.within(60.0):
+            assert await arun_transaction(engine, aone, policy=THREE) == 1
+        await engine.dispose()
+        return caught.value
+
+    assert is_late(asyncio.run(main()))
+
+
+def test_a_connection_that_comes_late_is_closed(proxy, engine):
+    """It belongs to nobody."""
+    proxy.latency(0.3)
+    with deadline.within(0.2), pytest.raises(LATE):
+        run_transaction(engine, one, policy=THREE)
+    assert proxy.connections == 1
+    wait_until(lambda: proxy.open_connections == 0, "the connection has ended")
+
+
+def test_after_the_deadline_nothing_is_waited_for(proxy, engine):
+    """The thread of a connection that is not wanted any more closes it."""
+    attach(engine)
+    with deadline.within(1e-9), pytest.raises(LATE):
+        engine.connect()
+    wait_until(lambda: proxy.open_connections == 0, "the connection has ended")
+
+
+def test_other_listeners_still_set_their_options(engine):
+    """A token, for example, which is made for each connection."""
+    seen = []
+
+    @event.listens_for(engine, "do_connect")
+    def name(_dialect, _record, _args, options):
+        options["application_name"] = "shop"
+        seen.append(threading.current_thread().name)
+
+    with deadline.within(60.0):
+        shown = run_transaction(
+            engine,
+            lambda used: used.exec_driver_sql("SHOW application_name").scalar(),
+            policy=THREE,
+        )
+    assert (shown, len(seen)) == ("shop", 1)
+
+
+def test_what_connecting_raises_comes_through(proxy, postgres_url):
+    """As from the driver, wrapped by SQLAlchemy: there is no such database."""
+    url = scheme(proxy.url(postgres_url), "psycopg").rpartition("/")[0] + "/nowhere"
+    engine = sqlalchemy.create_engine(url)
+    with deadline.within(60.0), pytest.raises(sqlalchemy.exc.OperationalError) as caught:
+        run_transaction(engine, one, policy=THREE)
+    assert kind_of(caught.value).kind is Kind.PERMANENT
+    assert proxy.connections == 1
+
+
+def test_without_a_deadline_and_for_other_databases_nothing_changes(engine):
+    """The connection is made where it is asked for."""
+    assert run_transaction(engine, one, policy=THREE) == 1
+    before = engine.dialect.connect
+    run_transaction(engine, one, policy=THREE)
+    assert engine.dialect.connect is before, "once for an engine"
+    lite = sqlalchemy.create_engine("sqlite://")
+    run_transaction(lite, one, policy=THREE)
+    assert "connect" not in vars(lite.dialect)
