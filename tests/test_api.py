@@ -113,6 +113,8 @@ def test_every_name_has_an_example(door, name):
     )
 
 
+@pytest.mark.usefixtures("_collected")
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")  # examples are short
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.relative_to(SRC).as_posix())
 def test_the_examples_of_a_module_are_true(path):
     """Every >>> in the source, public or not, gives what it says."""

@@ -29,7 +29,7 @@ def _no_django_settings():
     conf.settings._wrapped = before
 
 
-@pytest.mark.usefixtures("logged")
+@pytest.mark.usefixtures("logged", "_collected")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_code_of_a_page_runs(path, tmp_path, monkeypatch, request):
     """A reader who copies the code of a page gets what the page says."""

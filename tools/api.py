@@ -40,6 +40,7 @@ DOORS = (
     "mainstay.profiles.effects",
     "mainstay.profiles.pipelines",
 )
+UNION = re.compile(r"\b(?P<name>Union|Optional)\[")
 # Magic methods that a user calls by syntax, and whose absence they would notice.
 SYNTAX = frozenset(
     [
@@ -196,12 +197,51 @@ def plain(text: str) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
+def on_each_python(text: str) -> str:
+    """An annotation as newer Pythons write it: `int | None`, and no `typing.` before a name.
+
+    >>> on_each_python("typing.Union[list[ForwardRef('Row')], None]")
+    'list[Row] | None'
+    """
+    text = re.sub(r"ForwardRef\('([^']*)'[^)]*\)", r"\1", text.replace("typing.", ""))
+    while found := UNION.search(text):
+        end = closing_bracket(text, found.end())
+        members = split_top_level(text[found.end() : end])
+        if found["name"] == "Optional":
+            members.append("None")
+        text = text[: found.start()] + " | ".join(members) + text[end + 1 :]
+    return text
+
+
+def closing_bracket(text: str, start: int) -> int:
+    """Where the bracket ends that was opened before `start`."""
+    depth = 1
+    for at, letter in enumerate(text[start:], start):
+        depth += (letter == "[") - (letter == "]")
+        if not depth:
+            return at
+    return len(text)
+
+
+def split_top_level(text: str) -> list[str]:
+    """The members of a list, whose own brackets may hold commas."""
+    members, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[(") - (letter in "])")
+        if letter == "," and not depth:
+            members.append("")
+        else:
+            members[-1] += letter
+    return [member.strip() for member in members]
+
+
 class _Text:
     """An annotation that shows itself as it was written."""
 
     def __init__(self, annotation: object) -> None:
         is_text = isinstance(annotation, str)
-        self.text = str(annotation) if is_text else inspect.formatannotation(annotation)
+        text = str(annotation) if is_text else inspect.formatannotation(annotation)
+        self.text = on_each_python(text)
 
     @classmethod
     def of(cls, annotation: object) -> object:

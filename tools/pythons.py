@@ -151,6 +151,7 @@ def test(run: Run, root: Path, arguments: list[str]) -> None:
     except CannotInstall as reason:
         run.result = f"not run: {reason}"
         return
+    lend(Path(sys.prefix) / "opt", folder / "opt")
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     command = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"]
@@ -168,15 +169,19 @@ def test(run: Run, root: Path, arguments: list[str]) -> None:
     run.result, run.is_failed = read_report(report, done.returncode, run.lacking)
 
 
+def lend(unpacked: Path, link: Path) -> None:
+    """Servers that tools/get-promtool and tools/get-rabbitmq unpacked, for another environment."""
+    if unpacked.is_dir() and not link.exists():
+        link.unlink(missing_ok=True)  # one that leads nowhere
+        link.symlink_to(unpacked)
+
+
 def environment(run: Run) -> dict[str, str]:
     """That of the tests: no GIL in a free-threaded build, also if an extension asks for it."""
     left_out = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     if run.version.endswith("t"):
         kept["PYTHON_GIL"] = "0"
-    promtool = Path(sys.prefix) / "opt" / "promtool"
-    if promtool.is_file():
-        kept.setdefault("MAINSTAY_TEST_PROMTOOL", str(promtool))
     return kept
 
 

@@ -319,3 +319,15 @@ def test_the_three_pythons_of_the_classifiers_are_the_required_ones():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     promised = [version for version in pythons.VERSIONS if f'Python :: {version}"' in text]
     assert promised == list(pythons.REQUIRED)
+
+
+def test_servers_that_were_unpacked_are_lent_to_each_environment(tmp_path):
+    """Also if an older link leads nowhere; if nothing was unpacked, there is no link."""
+    unpacked, link = tmp_path / "opt", tmp_path / "link"
+    pythons.lend(unpacked, link)
+    assert not link.is_symlink()
+    unpacked.mkdir()
+    link.symlink_to(tmp_path / "gone")
+    for _ in range(2):
+        pythons.lend(unpacked, link)
+        assert link.resolve() == unpacked

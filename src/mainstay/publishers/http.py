@@ -173,7 +173,9 @@ class HttpPublisher:
         headers = Headers()
         for name, value in answer.getheaders():
             headers[name] = value
-        return HTTPError(self.url, answer.status, answer.reason, headers, BytesIO())
+        refused = HTTPError(self.url, answer.status, answer.reason, headers, BytesIO())
+        refused.close()  # Python 3.14 warns of one that is collected open
+        return refused
 
     def _headers(self, message: Message) -> dict[str, str]:
         found = text_headers(message)

@@ -6,7 +6,7 @@ client that is not on loopback. The words are those of the protocol's error repl
 src/server.c, src/sentinel.c, src/cluster.c and src/networking.c.
 """
 
-import asyncio
+import inspect
 import os
 import threading
 import time
@@ -491,4 +491,4 @@ def test_the_asyncio_client_is_judged_by_the_same_table(server):
 
     error, count = tried(wrong_type)
     assert (judged(error), count) == (("permanent", "redis"), 1)
-    assert asyncio.iscoroutinefunction(wrong_type)
+    assert inspect.iscoroutinefunction(wrong_type)

@@ -176,6 +176,8 @@ def django():
         del connections.settings
     apps.populate(())
     yield django_connection
+    if (opened := connections["default"].connection) is not None:
+        opened.close()  # Django itself keeps a database in memory open
     connections["default"].close()
     with contextlib.suppress(AttributeError):
         del connections["default"]

@@ -153,7 +153,7 @@ def test_a_server_that_does_not_speak_tls_is_final(serve):
 
 def test_a_server_that_ends_in_the_handshake_is_tried_again(serve):
     """A balancer that has no backend for now does so."""
-    port, seen = serve(lambda peer: peer.recv(1000))
+    port, seen = serve(lambda peer: peer.recv(65_536))
     with pytest.raises((ssl.SSLEOFError, ConnectionResetError)) as caught:
         call(port, ssl.create_default_context())
     expect(caught, seen, Kind.TRANSIENT, 3, ambiguous=True)
@@ -280,6 +280,14 @@ def test_an_alert_is_judged_by_its_name(serve, number, kind, ambiguous):
     with pytest.raises(ssl.SSLError) as caught:
         call(port, ssl.create_default_context())
     expect(caught, seen, kind, 3 if kind is Kind.TRANSIENT else 1, ambiguous=ambiguous)
+
+
+def test_a_failure_of_the_record_layer_is_ambiguous():
+    """OpenSSL 3.2 and newer give it for a damaged record, and some for a peer without TLS."""
+    error = ssl.SSLError(1, "[SSL: RECORD_LAYER_FAILURE] record layer failure (_ssl.c:2768)")
+    error.reason = "RECORD_LAYER_FAILURE"
+    known = kind_of(error)
+    assert (known.kind, known.is_ambiguous, known.table) == (Kind.TRANSIENT, True, "ssl")
 
 
 def test_a_damaged_record_is_ambiguous(serve, pem):

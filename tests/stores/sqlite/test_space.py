@@ -10,6 +10,7 @@ from mainstay.core.base.change import DROP, Change
 from mainstay.stores.sqlite.space import compact, space_of
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing.stores import StoreContract
+from tests.processes import wait_until
 
 MANY = 400
 
@@ -109,11 +110,18 @@ def test_compacting_a_new_file_lets_others_write_in_between(path):
 
     worker = threading.Thread(target=busy)
     worker.start()
-    during = []
-    store.compact(lambda *_: during.append(len(written)))
+
+    waited = iter(range(3))
+
+    def let_the_other_write(*_):
+        """Between two steps no lock is held, so the other comes to its turn."""
+        before = len(written)
+        if next(waited, None) is not None:
+            wait_until(lambda: len(written) > before, "a write between two steps")
+
+    store.compact(let_the_other_write)
     stop.set()
     worker.join()
-    assert during[-1] > during[0]
     assert space(path).free < 10
     store.close()
     other.close()

@@ -45,7 +45,6 @@ TABLE = Table(
                 "WRONG_VERSION_NUMBER": _NO_TLS,
                 "HTTP_REQUEST": _NO_TLS,
                 "HTTPS_PROXY_REQUEST": _NO_TLS,
-                "RECORD_LAYER_FAILURE": _NO_TLS,
                 "UNSUPPORTED_PROTOCOL": _NO_COMMON,
                 "NO_PROTOCOLS_AVAILABLE": _NO_COMMON,
                 "NO_SHARED_CIPHER": _NO_COMMON,
@@ -68,6 +67,7 @@ TABLE = Table(
                 ),
                 "ALERT_BAD_RECORD_MAC": _CORRUPT,
                 "BAD_RECORD_TYPE": _CORRUPT,
+                "RECORD_LAYER_FAILURE": _CORRUPT,  # of OpenSSL 3.2 and newer
                 "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": _CORRUPT,
                 "UNEXPECTED_EOF_WHILE_READING": _LOST,
             },
