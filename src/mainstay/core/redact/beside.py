@@ -37,6 +37,7 @@ _TOKEN = re.compile(
     r"(?<![\w/.@#~-])[^\s\"'`,;:=()<>\[\]{}|\\&\x00-\x1f\x7f-\U0010ffff]{8,}+={0,2}",
     re.ASCII,
 )
+_WHOLE = re.compile(r"[^\s\"'`,;:=()<>\[\]{}|\\&\x00-\x1f\x7f-\U0010ffff]{8,400}+", re.ASCII)
 _LABEL = re.compile(
     r"(?<![\w.@-])([\w-]{1,40})[\"'`\]]{0,2}[ ]{0,3}(?:=>|[:=])[ ]{0,3}[\"'`(\[{<&*@]{0,4}\Z"
 )
@@ -75,20 +76,41 @@ _GETTER = re.compile(r"(?i)\A(?:get|find|load|read|fetch|lookup|delete|is|has|li
 _HERE = re.compile(r"[ ]?[;/][ ]?|[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
 _METHOD = re.compile(r"\.(?:[eE]quals|contentEquals|compareTo|should|eql|matches)\Z")
 """What compares a value."""
+_FILLER = re.compile(
+    r"""(?:[^\w\s]|\s|_|\([^()\r\n]{0,40}+\)|\[[^\[\]\r\n]{0,40}+\]|\{[^{}\r\n]{0,40}+\}|<[^<>\r\n]{0,40}+>
+    |\b(?:n?varchar2?|n?char|text|string|str|[su]?bytes?|binary|blob|clob|utf-?8|ascii|u?int(?:8|16|32|64)?
+      |octet[ ]string|nsstring|(?:\w{1,20}+\.){1,4}+string|std::string|utf8string|reg_\w{2,9}
+      |not[ ]null|null
+      |max|const|len(?:gth)?|chars?|characters|val|value|contains|reads|becomes|new|old|current|previous|default
+      |plain|plaintext|cleartext|decoded|raw|header|param|attr|arg|field|now|db|dw|dc\.b|equ|s)\b
+    |0x[0-9a-f]{1,16}+\b|\b[0-9]{1,4}\b){0,80}+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Signs, brackets, types, numbers: what stands between a name and its value in some notation."""
+_GLUED = re.compile(r"(?:[^\w\s\"'`]{0,8}[@#~-]|\.{2,12}|/{2,4})(?=[A-Za-z0-9])")
+"""Signs that stand inside of words too, right behind a name: `Password#x`."""
+_JOINED = re.compile(r"([\w$.-]{0,100}[A-Za-z])[_$-]{1,20}([A-Za-z0-9]{8,64})")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[A-Za-z]")
-_AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]{4,}+\n")
+_AFTER = re.compile(r"\n[ \t]*\n|\n(?![-=~_*+|\x20]{3,80}+\r?\n)[^\n]{4,}+\n")
+
+
+_HEADING = re.compile(r"[*#:=]{0,4}[ \t]{0,4}\r?\n[ \t]*\n")
+"""A name that is a line of its own, with an empty line below it."""
 
 
 def beside_names(text: str, names: SecretNames, mentions: list[Span]) -> Iterator[Span]:
     """Where something random stands beside a secret name."""
     anchors = list(_anchors(text, names, mentions))
+    yield from _joined(text, names, mentions)
     for number, (start, end, is_sure) in enumerate(anchors):
         if is_in_arn(text, start):
             continue
         following = anchors[number + 1][0] if number + 1 < len(anchors) else len(text)
         last = min(end + _REACH, following)
-        lines = _AFTER.search(text, end, last)
+        heading = _HEADING.match(text, end, last)
+        lines = _AFTER.search(text, end if heading is None else heading.end(), last)
         yield from _behind(text, end, last if lines is None else lines.end(), is_sure=is_sure)
         yield from _phrases(text, end, last) if is_sure else ()
         yield from _quoted_before(text, start, anchors[number - 1][1] if number else 0)
@@ -112,13 +134,29 @@ def _anchors(
                 yield start, end, False
 
 
+def _joined(text: str, names: SecretNames, mentions: list[Span]) -> Iterator[Span]:
+    """What looks random at the end of a word that begins with a secret name: `password_x`."""
+    for start, end in mentions:
+        found = _JOINED.fullmatch(text, start, end) if end - start > 11 else None
+        if found is None or found[2].islower() or found[2].isupper() or not is_dense(found[2]):
+            continue
+        if _DIGIT.search(found[2]) and names.kind(found[1]) == SECRET:
+            yield found.span(2)
+
+
 def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]:
     """What stands behind a name."""
+    glued = _GLUED.match(text, start) if is_sure else None
+    word = None if glued is None else _WHOLE.match(text, glued.end())
+    if word is not None and is_dense(word[0]) and not is_plain(word[0], "", is_quoted=True):
+        yield word.span()
     for token in _TOKEN.finditer(text, start, end):
         whole = _TOKEN.match(text, token.start()) or token
         value = without_stop(whole[0])
         between = text[start : token.start()]
-        is_near = is_dense(value) and _is_linked(between)
+        is_mixed = _is_mixed(value) and _ENCODED.search(value) is None
+        is_filled = is_sure and is_mixed and _is_filled(between)
+        is_near = is_dense(value) and (is_filled or _is_linked(between))
         is_foreign = not text[start - 1].isascii() and _HERE.fullmatch(between) is not None
         is_tight = is_sure and _is_mixed(value) and (is_foreign or _is_tight(between))
         is_call = text.startswith("(", whole.end())  # Token(uuid4())
@@ -138,6 +176,11 @@ def _phrases(text: str, start: int, end: int) -> Iterator[Span]:
         is_other = _LABEL.search(between[-50:]) is not None and not _is_linked(between)
         if not is_other and 2 * sum(is_random(word, 5) for word in words) >= len(words):
             yield found.span(2)
+
+
+def _is_filled(between: str) -> bool:
+    """Whether nothing that names something else stands between a name and its value."""
+    return len(between) < _LEAD * 4 and _FILLER.fullmatch(between) is not None
 
 
 def _is_mixed(value: str) -> bool:
@@ -198,49 +241,3 @@ def _is_compared(found: re.Match[str]) -> bool:
     words = found[2].split(" ")
     is_phrase = len(words) > 1 and all(is_random(word, 5) for word in words)
     return is_phrase or is_dense(found[2])
-
-
-# --- calls ----------------------------------------------------------------------------------------
-
-_CALLEE = re.compile(
-    r"""(?i)(?:(?P<crypt>crypt\w{0,20}|hmac\w{0,10}|fernet|\baes\.\w{1,10}|passw(?:or)?d_?\w{0,12}
-       |secret_?\w{0,8}|jw[ts]\.\w{1,10}|bcrypt\.\w{1,12}|argon2\.\w{1,12}|pbkdf2\w{0,8}|apikey)
-      |connect|login|logon|signin|authenticate|auth|bind(?:_s)?|mysql\w{0,10}|postgres\w{0,4}
-      |\bpg_\w{1,10}|mongo\w{0,8}|\bremote|\bs3|ftp\w{0,8}|smtp\w{0,4}|ldap\w{0,8}|dblink\w{0,8}
-      |credentials?)\s?\Z""",
-    re.VERBOSE,
-)
-_ARGUMENT = re.compile(
-    r"""[^\"'`()]{0,80}+(?:[bruNE@]?\"((?:[^\"\\\r\n]|\\.)*+)\"|[bruNE@]?'((?:[^'\\\r\n]|\\.|'')*+)'
-    |`([^`]*+)`)""",
-    re.VERBOSE,
-)
-_LONGEST = 600
-_NAME_LENGTH = 40
-
-
-def in_calls(text: str) -> Iterator[Span]:
-    """Random arguments of functions that encrypt, sign, compare passwords, log in or connect."""
-    opening = text.find("(")
-    while opening >= 0:
-        at = opening + 1
-        if text[opening - 1 : opening].isalnum() or text[opening - 1 : opening] in ("_", " "):
-            call = _CALLEE.search(text, max(0, opening - _NAME_LENGTH), opening)
-            for start, end in [] if call is None else _arguments(text, at):
-                at = end
-                is_secret = is_dense if call is None or call["crypt"] is None else _is_random
-                if is_secret(text[start:end]):
-                    yield start, end
-        opening = text.find("(", at)
-
-
-def _arguments(text: str, at: int) -> Iterator[Span]:
-    """What stands in quotes behind an opening bracket."""
-    last = at + _LONGEST
-    while (argument := _ARGUMENT.match(text, at, last)) is not None:
-        at = argument.end()
-        yield argument.span(argument.lastindex or 0)
-
-
-def _is_random(value: str) -> bool:
-    return is_random(value, 8) and not is_plain(value, "", is_quoted=True)

@@ -16,7 +16,7 @@ import shlex
 from typing import NamedTuple
 
 from mainstay.core.redact import MARK
-from mainstay.core.redact.plain import is_dense, is_random, is_reference
+from mainstay.core.redact.plain import is_dense, is_plain, is_random, is_reference
 from mainstay.core.redact.programs import HEADS, LOGIN_SIGNS, PROGRAMS, WRAPPERS, Program
 
 TYPE_CHECKING = False
@@ -69,11 +69,14 @@ class Walk:
         """Whether the setting that was named last is a secret."""
         self._has_user = False
         """Whether an option for a user came before."""
+        self.is_whole = True
+        """Whether no word follows those that are given."""
 
     def words(self, words: list[str]) -> list[str]:
         """The words without their secrets."""
         found = [self._word(word) for word in words]
-        if any(program.last for program in self._known) and not words[-1].startswith("-"):
+        is_last = self.is_whole and any(program.last for program in self._known)
+        if is_last and not words[-1].startswith("-"):
             found[-1] = self._placed(words[-1])  # htpasswd -b FILE USER PASSWORD
         return found
 
@@ -263,7 +266,7 @@ _TOKEN = re.compile(
 )
 _READERS = (
     r"(?:secrets?[ ](?:set|put|add|create)\b|--password-stdin|--passphrase-fd"
-    r"|--with-token|--stdin|chpasswd|sudo[ ]{1,4}-S"
+    r"|--with-token|--stdin|chpasswd|kinit|sudo[ ]{1,4}-S"
     r"|cryptsetup|smbpasswd)"
 )
 _PIPED = re.compile(
@@ -325,7 +328,8 @@ def _signs() -> Iterator[str]:
             yield f" {option[:3].lower()}"
             yield f"'{option[:3].lower()}"
             yield f'"{option[:3].lower()}'
-        if program.places or program.last or program.is_assigned or program.flags:
+        is_placed = program.places or program.last or program.names_values
+        if is_placed or program.is_assigned or program.flags:
             head = program.name.partition(" ")[0]
             yield from (f"{head} ", f"{head}',", f'{head}",')
 
@@ -353,21 +357,59 @@ _PHRASE = re.compile(r"\w{2,20}(?:[ ][\w!&+-]{1,20}){1,4}")
 """Some words in quotes, where a program takes one."""
 
 
+_SENTENCE = re.compile(
+    r"""(?i)(?<![\w./=-])(?:the|an?|is|was|are|were|be|has|had|have|failed|fails|fail|not|for|with|from
+    |to|of|and|or|command|commands|returned|returns|error|errors|if|when|must|should|you|your
+    |please|see|because|after|before|than|that|this|then|expects?|requires?|needs?|succeeded|succeeds
+    |timed|expired|exited|usage|using|use|via|but|does|can|cannot|could|will|too|did|it|its|in|on|as)(?![\w./=-])
+    |["'`]\s[a-z]{2,}\s[a-z]{2,}""",
+    re.VERBOSE,
+)
+"""What a line has in it if it is about a command."""
+_LETTERS = re.compile(r"[^\W\d_][\w!@#%^&*.+/~-]{3,100}+")
+
+
 def _can_be_secret(word: str) -> bool:
     return is_random(word, is_named=True) or _PHRASE.fullmatch(word) is not None
+
+
+def _can_be_word(word: str) -> bool:
+    """Whether a word of a line that is a command and nothing else can be a secret."""
+    is_word = _LETTERS.fullmatch(word) is not None and not ("/" in word and "@" in word)
+    is_word = is_word and not is_plain(word, "", is_quoted=False)
+    return _can_be_secret(word) or is_word
+
+
+def _is_command(text: str, at: int) -> bool:
+    """Whether the line is a command, and no sentence about one."""
+    first = max(text.rfind("\n", max(0, at - _LINE), at) + 1, at - _LINE, 0)
+    last = text.find("\n", at, at + _LINE)
+    end = at + _LINE if last < 0 else last
+    return _SENTENCE.search(text, first, end) is None and _SETTINGS.match(text, at) is None
+
+
+_SETTINGS = re.compile(r"(?:poetry|composer|bundle) config\b")
+"""What sets values of any sort."""
+
+
+_LINE = 160
 
 
 def in_commands(text: str, names: SecretNames) -> Iterator[Span]:
     """Where the secrets of commands stand, in a line and in a list of words."""
     yield from _piped(text)
-    rules = Rules(names.is_secret, _can_be_secret, _same)
+    loose = Rules(names.is_secret, _can_be_secret, _same)
+    strict = Rules(names.is_secret, _can_be_word, _same)
     at = 0
     while (program := _PROGRAM.search(text, at)) is not None:
         at = program.end()
-        walk = Walk(rules)
+        is_command = _is_command(text, program.start())
+        walk = Walk(strict if is_command else loose)
         walk.words([program[0]])
         words = _items if text.startswith(("'", '"'), at) or _ITEM.match(text, at) else _line
-        for start, raw, word in words(text, at):
+        found_words = list(words(text, at))
+        for number, (start, raw, word) in enumerate(found_words, 1):
+            walk.is_whole = not is_command or number == len(found_words)
             found = walk.words([word])[0]
             at = start + len(raw)
             if found != word and MARK in found:

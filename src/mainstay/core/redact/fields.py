@@ -21,6 +21,8 @@ from mainstay.core.redact.names import (
 from mainstay.core.redact.plain import is_dense, is_key, is_plain, is_random, is_secret_value
 from mainstay.core.redact.values import (
     Value,
+    all_words,
+    boxed,
     line_at,
     more_values,
     rest_of_line,
@@ -40,17 +42,24 @@ if TYPE_CHECKING:
 _NAME = re.compile(
     r"""(?<![\w$.-])(?:
       (?P<option>--?[A-Za-z][\w-]*+)["']?+,?[ \t]++(?![-=:|])       # --password hunter2
-    | (?:(?<=[(\[{]["'])|(?<=[(\[{][ b]["']))(?P<pair>[\w$.-]++)["'],[ \t]{0,60}+  # ("token", "x")
+    | (?:(?<=[(\[{]["'`])|(?<=[(\[{][ b]["'])|(?<=\{<<"))
+      (?P<pair>[\w$.-]++)["'](?:>>)?+,[ \t]{0,60}+  # ("token", "x")
     | (?:(?<=[\[{(])|(?<=[\[{(]:))
       (?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)  # {password,"x"}, [Secret, x]
     | (?<=\()(?P<list>[A-Za-z][\w$.-]*+)[ ](?=[^\s()]{6,200}+\))    # (password hunter2)
     | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
     | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
-      \s{0,60}+(?:=>|:=|==?|:(?!:)|\uff1a|;(?=s:[0-9]))\s{0,200}+
-    | (?P<name>[\w$.-]++)\]?+                                      # password = hunter2
+      \s{0,60}+(?:=>|:=|\|\|=|\?\?=|==?|:(?!:)|\uff1a|;(?=s:[0-9]))\s{0,200}+
+    | (?P<boxed>[\w$]++)(?:[ ]?\{[ ]?|\()(?:value|inner|val|raw|data)[ ]?[:=][ ]?(?=["'])
+    | (?:(?<=set[ ])|(?<=\\)|(?<=\{))(?P<braced>[\w$.-]++)[ ]?(?=\{[^{}\r\n]{3,100}+\})
+    | (?P<filled>[\w$]++)(?=\{["'][^"'\r\n]{1,200}+["']\})
+    | (?:(?<=ENV[ ])|(?<=ARG[ ]))(?P<env>\w++)[ ](?=[^\s=])          # of a Dockerfile
+    | (?P<setter>[\w$.:]++)\((?=["'][^"'\r\n]{1,200}+["']\))          # setPassword("x")
+    | (?P<name>[\w$.-]++)(?:\[\]|\]|\)(?=[ ]=[ ]["'])|[!?](?=:[ ]))?+  # password = hunter2
+      (?:\*\*)?+
       (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}\S{1,200}+$))?+[ \t]{0,60}+
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
-      |\.[ ](?=["'])|(?:!==?|===|\|\|=|\?\?=?|eq(?=[ ]))[ ]{0,4}+(?=["'])
+      |\.[ ](?=["'])|(?:!==?|===|\|\|=?|\?\?=?|eq(?=[ ]))[ ]{0,4}+(?=["'])
       |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
     | (?P<typed>[\w$]++)[ ](?:As[ ])?(?i:string|str|text|\[\]byte|bytes|n?varchar2?|n?char)
       (?:\([0-9A-Za-z]{1,6}\))?[ ]?:?=[ ]?(?=N?["'`])             # a string = "x"
@@ -62,6 +71,9 @@ _NAME = re.compile(
       |(?:\t|[ \t]{2})[ \t]{0,60}+(?=[^\s|=:]{6,200}+[ \t]{0,60}+$))
     )""",
     re.VERBOSE | re.MULTILINE,
+)
+_SETS = re.compile(
+    r"(?i)(?:\b|[._:])(?:set|with|change|update|assign|use)_?[a-z_]{0,20}\Z|\bSec(?:ret|ure)(?:Str|String|Bytes)\Z"
 )
 _DIRECTIVES = ("requirepass", "masterauth", "bindpw", "rootpw")
 _HEADERS = ("authorization", "cookie")
@@ -108,6 +120,8 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
         at = found.end()
         kind = found.lastgroup or ""
         name = found[kind]
+        if kind == "setter" and _SETS.search(name) is None:
+            continue
         what = names.kind(name)
         is_variable = what == "pass" and found[0].endswith("=")  # make test PASS=1
         if what != SECRET and kind == "name" and not is_variable:
@@ -116,6 +130,8 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
             what = KEY
         if not what or (what in IN_QUERY and not _is_in_form(text, found)):
             continue
+        if found[0].endswith(": ") and _is_file(text, found, name):
+            continue
         if is_in_arn(text, found.start()):
             continue
         if text[max(0, found.start() - 11) : found.start()].lower() == "unexpected ":
@@ -123,6 +139,18 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
         for secret in _secrets(text, found, name, what):
             yield secret
             at = max(at, secret[1])
+
+
+def _is_file(text: str, found: re.Match[str], name: str) -> bool:
+    """Whether it is the name of a file that a message is about: `/run/secrets/token: not found`."""
+    if not (text[max(0, found.start() - 1) : found.start()] == "/" or name.endswith(".key")):
+        return False
+    line = text.find("\n", found.end(), found.end() + _WEAK_LENGTH)
+    rest = text[found.end() : found.end() + _WEAK_LENGTH if line < 0 else line]
+    return _MESSAGE.fullmatch(rest) is not None
+
+
+_MESSAGE = re.compile(r"[A-Z]?[a-z]{1,20}+(?:[ ][a-z]{1,20}+){1,8}+[.]?")
 
 
 def _starts(text: str, mentions: list[Span]) -> Iterator[int]:
@@ -189,6 +217,9 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
         return [] if is_none else [value[:2]]
     if text[at : at + 1] in _QUOTES and _is_closed(text, found):
         return []
+    box = boxed(text, at, is_tight=found[0].endswith("=")) if what == SECRET else None
+    if box is not None and not is_plain(text[box.start : box.end], name, is_quoted=False):
+        return [box[:2]]
     value = value_at(text, at, None if what == SECRET else _WEAK_LENGTH)
     if value.end >= at + _WEAK_LENGTH and is_random(text[value.start : value.end]):
         value = value_at(text, at)
@@ -205,8 +236,8 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     hidden = [each for each in values if _is_hidden(text, each, found, name, what)]
     if hidden and what == SECRET and (found[0].endswith(" = ") or ("_" in name and kind == "name")):
         hidden[-1] = rest_of_line(text, found.start(), hidden[-1])
-    if hidden and what == SECRET and kind == "name":
-        hidden[-1] = with_next_word(text, hidden[-1])
+    if hidden and what == SECRET and kind in ("name", "env"):
+        hidden[-1] = with_next_word(text, all_words(text, found.start(), hidden[-1]))
     return [each[:2] for each in hidden]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact import MARK, commands, patterns
-from mainstay.core.redact.beside import beside_names, in_calls
+from mainstay.core.redact.beside import beside_names
 from mainstay.core.redact.commands import in_commands
 from mainstay.core.redact.fields import named_values
 from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
@@ -27,6 +27,7 @@ from mainstay.core.redact.prose import (
 from mainstay.core.redact.records import (
     in_columns,
     in_elements,
+    in_grids,
     in_manifests,
     in_multipart,
     in_sections,
@@ -34,6 +35,7 @@ from mainstay.core.redact.records import (
     in_tables,
     listed,
 )
+from mainstay.core.redact.shapes.calls import PAIR, in_calls
 from mainstay.core.redact.sql import in_failing_rows, in_parameters, in_rows, in_sql
 from mainstay.core.redact.views import views
 
@@ -71,8 +73,11 @@ class Finders:
                 spans += [
                     (view.origin(start), view.origin(end)) for start, end in self._found(view.text)
                 ]
-        elif self._builtin and (LONG.search(text) or DIGITS.search(text)):
-            spans += (*issued(text), *cards(text))
+        elif self._builtin:
+            if LONG.search(text) or DIGITS.search(text):
+                spans += (*issued(text), *cards(text))
+            if PAIR.search(text):
+                spans += in_calls(text)
         return _marked(text, [*spans, *_repeated(text, spans)]) if spans else text
 
     def _found(self, text: str) -> Iterator[Span]:
@@ -93,7 +98,7 @@ class Finders:
             yield from in_sql(text, lowered, self._names)
             if "failing row" in lowered or "duplicate entry" in lowered:
                 yield from in_failing_rows(text)
-            if _CALLS.is_in(lowered):
+            if _CALLS.is_in(lowered) or PAIR.search(text):
                 yield from in_calls(text)
             yield from shaped(text, lowered)
             if _COMMANDS.is_in(lowered):
@@ -107,7 +112,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
         (
             *("val", "content", "input", "given", "secretstring", "received", "actual", "data"),
             *("v='", "default", "answer", "new", "old", "current", "previous", "before", "after"),
-            *('"to"', "'to'"),
+            *('"to"', "'to'", " to:", '"v"', "'v'", '"was"', '"now"'),
         ),
         listed,
     ),
@@ -116,12 +121,13 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("input", "given="), in_validation),
     (("value", " (", "argument", "input", "choice"), rejected),
     (("failed validating", "reference chain"), before_path),
-    (("value",), rejected_behind),
+    (("value", ": got "), rejected_behind),
     (("kind",), in_manifests),
     (("]\n", "]\r\n"), in_sections),
     (("form-data",), in_multipart),
     (("<",), in_elements),
     (("</",), in_siblings),
+    (("<td",), in_grids),
     ((")=(", "values"), in_rows),
     (("param", "args", "bind"), in_parameters),
 )
@@ -143,11 +149,32 @@ _CALL_SIGNS = (
         "ftp",
         "smtp",
     ),
-    *("ldap", "dblink", "credential"),
+    *("ldap", "dblink", "credential", "connection(", "connection2(", "dial(", "imap_open("),
+    *("session(", "sessionpool(", "pool(", "client(", "client.new(", "driver(", "wifi.begin("),
+    *("ssh.start(", "ssh.open(", ".start(", "basic(", "unlock", "unseal(", "sign(", "signwith("),
+    *(
+        "verify(",
+        "unsign(",
+        "timingsafeequal(",
+        "dblink(",
+        "sendline(",
+        "certificates(",
+        "unlock(",
+        "unlockaccount(",
+        "digest(",
+        "create_user(",
+        "superuser(",
+        "adduser(",
+    ),
+    *("sequelize(", "minio", "github(", "gitlab(", "bot(", "stripe.new(", "oauth", "key("),
+    *("extractall(", "store.load(", "ks.load(", "signer(", "serializer(", "cipher", "conn("),
+    *("redis(", "communitydata(", "usmuserdata(", "kinit(", "mount(", "logonuser(", "hashbytes("),
+    *("connect '", 'connect "', "login '", 'login "', "authenticate '", 'authenticate "'),
+    *("_auth '", '_auth "', ".encode "),
 )
 _SIGNS = (
     *patterns.SIGNS,
-    *(sign for sign in _CALL_SIGNS if "(" in sign or "." in sign),
+    *(sign for sign in _CALL_SIGNS if "(" in sign or "." in sign or " " in sign),
     *commands.SIGNS,
     *("failing row", "duplicate entry", "%40", "%3a", "\\u00", "\\x", "&#"),
     *(

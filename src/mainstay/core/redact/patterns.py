@@ -93,14 +93,15 @@ def _url(found: re.Match[str]) -> list[Span]:
         return []  # an address and its port; the @ is further on, in the path
     is_token = (len(user) >= 20 and "@" not in user) or (len(user) >= 12 and _is_mixed(user))
     spans = [found.span(2)] if is_token and _HELD.fullmatch(user) is None else []
-    if password and password[0] in "$%{*x<[" and _HELD.fullmatch(password):
+    if password and (password[0] in "$%{*x<[#" or password.isupper()) and _HELD.fullmatch(password):
         return spans
     return [*spans, found.span(3)] if password else spans
 
 
 _HELD = re.compile(
     r"\$\{[^{}]{1,80}+\}|\$[A-Z][A-Z_]{1,60}+|%[A-Z_]{2,40}+%|\{\{[^{}]{1,80}+\}\}|\*{2,}+|x{3,}+"
-    r"|<[A-Za-z_ -]{1,40}+>|\[[A-Za-z_ -]{1,40}+\]"
+    r"|<[A-Za-z_ -]{1,40}+>|\[[A-Za-z_ -]{1,40}+\]|#?\{[A-Za-z_][\w.\[\]]{0,60}+\}|%s"
+    r"|(?:[A-Z]{1,20}_)?(?:PASSWORD|PASSWD|PASS|TOKEN|SECRET|KEY|PWD)"
 )
 """What stands for a part of a URL."""
 _PORT = re.compile(r"[0-9]{1,5}\\{0,8}(?:[/?#]|,[\w.-]{1,255}:[0-9]{1,5}[/?#])")
@@ -183,8 +184,9 @@ _SHARE = (  # //ann:hunter2@nas/share
 )
 _ORACLE = (
     r"(?i)(?:(?P<tool>\b(?:sqlplus|sqlldr|expdp|impdp|exp|imp|rman|connect|conn|oracle"
-    r"|oracle:thin:|oracle:oci8?:|connect\()[ \"']{0,3}+(?:-\w{1,2}[ ]){0,3}+)|(?<![\w/:@.%+-]))"
-    r"[a-z][\w$#]{0,30}+/(?P<quote>\")?(?P<secret>(?(quote)[^\"\s]|[^\s/@\"'<>:,]){3,60}+)"
+    r"|oracle:thin:|oracle:oci8?:|connect\()[ \"']{0,3}+(?:-\w{1,2}[ ]|target[ ]){0,3}+)"
+    r"|(?<![\w/:@.%+-]))"
+    r"[a-z][\w$#]{0,30}+/(?P<quote>\")?(?P<secret>(?(quote)[^\"\r\n]|[^\s/@\"'<>:,]){3,60}+)"
     r"(?(quote)\")@(?!sha)(?=[\w/(])"
 )
 _USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a group are numbers
@@ -233,7 +235,7 @@ _RADIUS = (  # Login OK: [ann/hunter2]
 )
 _LOGIN_COMMAND = (  # any program: login -u ann -p hunter2
     r"(?i)\blogin\b(?=[^\r\n;|&]{0,200}[ ](?:-u|--user|--username)[ =])[^\r\n;|&]{0,200}?[ ]-p[ =]"
-    r"(?![0-9]{1,5}(?:\s|\Z)|[-$<])(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\""
+    r"(?![0-9]{1,5}(?:\s|\Z)|[\"']?[-$<])(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\""
     r"|[^\s\"';|&]{1,200}+)"
 )
 _UNKNOWN = (  # any program: a word behind -p that is no port, folder or name
@@ -271,6 +273,13 @@ def _netrc(found: re.Match[str]) -> list[Span]:
 _NEXT = re.compile(
     r"[\"',;]?(?:\s{0,20}\Z|[ \t]{0,20}\r?\n|\s{1,20}(?:machine|account|macdef|port|login)\b)"
 )
+
+
+def _cisco(found: re.Match[str]) -> list[Span]:
+    """What follows the sort of encryption, or the key of a server; a number counts things too."""
+    secret = found["secret"]
+    is_value = found["end"] is not None and secret.lower() not in files.NO_KEY
+    return _group(found) if is_value else _if_named_random(found)
 
 
 def _groups(found: re.Match[str]) -> list[Span]:
@@ -340,7 +349,7 @@ SHAPES: tuple[Shape, ...] = (
     (
         (":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"),
         re.compile(files.PGPASS),
-        _if_named_random,
+        _group,
     ),
     ((" on #", " on >", "~* #", "~* >"), re.compile(files.ACL), _group),
     (("pass ", "auth ", '"auth"', "identify "), re.compile(files.PROTOCOL), _command),
@@ -355,19 +364,23 @@ SHAPES: tuple[Shape, ...] = (
     (
         (
             *(f"{name} {digit} " for name in ("word", "secret", "key") for digit in "05789"),
-            *("message-digest", "isakmp key", "-server key"),
+            *("message-digest", "isakmp key", "-server key", "authentication-key", "key-string"),
+            *("-server host", "ascii 0 "),
         ),
         re.compile(files.CISCO),
-        _if_named_random,
+        _cisco,
     ),
     (("&p=", "&u"), re.compile(_LETTERS), _groups),
     (("jdbc:cubrid",), re.compile(_CUBRID), _group),
     (("wifi:",), re.compile(files.WIFI), _group),
-    (("community ",), re.compile(files.COMMUNITY), _group),
+    (("community ",), re.compile(files.COMMUNITY), _groups),
     ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(files.NEWUSERS), _if_named_random),
     ((":99999:", ":::"), re.compile(files.SHADOW), _if_named_random),
     (
-        ("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t", "static:"),
+        (
+            *("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t", "static:"),
+            *("smtp.", "mail.", "relay."),
+        ),
         re.compile(files.SASL),
         _group,
     ),
@@ -387,7 +400,7 @@ SHAPES: tuple[Shape, ...] = (
         re.compile(files.LINKED),
         _if_dense,
     ),
-    (("userlist", '" "md5', '" "scram-'), re.compile(files.USERLIST), _group),
+    (("userlist", '"md5', "'md5", '" "scram-'), re.compile(files.USERLIST), _groups),
     ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
     (
         ("auth", "login", "logon", "log in", "logged in", "sign in", "signin", "unlock"),

@@ -21,7 +21,8 @@ _WORDS = frozenset(
     reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
     does readonly omitted unavailable value values redacted hidden masked removed filtered
     secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
-    unrecognised flag argument option parameter
+    unrecognised flag argument option parameter permission include omit same-origin bcrypt scrypt
+    argon2 argon2id pbkdf2 can't
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -51,8 +52,10 @@ _HOLDER = re.compile(
     | (?i:\[(?:redacted|filtered|hidden|masked)\]|[\[({]?your[\w-]{0,40}+[\])}]?
         |(?:change|replace)[_-]?me\w{0,20}
         |todo|placeholder|insert[_-]\w{1,40}|\w{0,12}[_-]?\.{3}|!vault|!reference|!ref)
-    | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>
-    | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden)
+    | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>|</\w{1,20}
+    | \[[A-Z_]{3,40}+\]
+    | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden|unchanged|leave|optional|required|empty
+        |none|blank)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
         (?:true|false|null|none|strict|lax|[0-9]{1,5})["']?,?\s*+)++[\]}])
     | [\[{]{1,2}\s*+(?:["']?(?:path|name|namespace|audience|file|env|ref|fieldPath|secretName
@@ -132,7 +135,7 @@ def is_secret_value(
         return not (_SHORT_ID.fullmatch(value) and squashed(name).endswith(_COUNTED))
     value = value.strip()
     if kind in (KEY, "sk", "encrypt"):
-        return is_key(value)
+        return is_key(value) or (name.isupper() and _is_short_key(value))
     if kind in ("pin", "puk", "otp", "cvv", "cvc"):
         digits = len(_DIGIT.findall(value))
         is_word = _ORDINARY.fullmatch(value) is not None or len(value) < 6
@@ -150,6 +153,18 @@ def is_key(value: str) -> bool:
 
 
 _TOKEN = re.compile(r"[\w+=~-]{16,}")
+
+
+def _is_short_key(value: str) -> bool:
+    """Whether it looks like a key of a variable of the environment: `IPINFO_KEY`."""
+    is_word = _TOKEN_OF_TEN.fullmatch(value) is not None
+    return _SHORT_KEY.fullmatch(value) is not None or (is_word and is_dense(value))
+
+
+_TOKEN_OF_TEN = re.compile(r"[\w+=~-]{10,15}")
+_SHORT_KEY = re.compile(
+    r"(?=(?:[0-9]*[a-fA-F]){3})(?=(?:[a-fA-F]*[0-9]){3})(?:[0-9a-f]{12,128}|[0-9A-F]{12,128})"
+)
 _KEY_OF_HEX = re.compile(r"(?=.*[0-9])[0-9a-fA-F]+")
 _KEY_LENGTHS = (32, 48, 64, 96, 128)
 """Of a key in hexadecimal digits; a fingerprint has 16 or 40."""

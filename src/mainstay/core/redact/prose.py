@@ -25,11 +25,13 @@ _NOUNS = (
     r"|2fa|mfa|sms|login|authorization|reset|activation|confirmation)"
     r" (?:codes?|passwords?|passcodes?|pins?)|passcodes?|pin|otp|tan)"
     r"|(?P<password>pass(?:words?|wds?|phrases?)|passwor[dt]e?|kennwort"
-    r"|contrase[ñn]a|senha|wachtwoord|mot de passe|пароль|pswd|pwd|pw|bindpw)"
+    r"|contrase[ñn]a|senha|wachtwoord|mot de passe|парол[ья]|pswd|pwd|pw|bindpw"
+    r"|has[łl][oa]|heslo|l[öo]senord|salasana|parola|şifre|jelsz[óo]|adgangskode|passord|lozinka"
+    r"|(?:security|secret) answers?|answer to the security question)"
     r"|(?P<token>secrets?|tokens?|(?:api|access|secret|private|signing|encryption|license|account"
     r"|master|subscription|deploy|shared|auth)[ _-]?keys?|bearer|session(?:[ _]?id)?|cookies?"
     r"|credentials?|signature|jwt|requirepass|masterauth|psk|hmac|community strings?"
-    r"|(?:de|en)crypt(?:ed|ing)? (?:with|using) (?:the )?key)"
+    r"|(?P<cipher>(?:de|en)crypt(?:ed|ing|ion)? (?:with|using) (?:the )?key))"
     r"|(?P<key>keys?))"
 )
 _NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
@@ -40,7 +42,9 @@ _NO_SECRET = re.compile(
 )
 _REACH = 160
 _QUOTED = re.compile(
-    r"(?<![\w\"'`])(?:[\"'`\u2018“«]([^\"'`\u2019”»\r\n]{3,200}+)[\"'`\u2019”»]"
+    r"(?<![\w\"'`])(?:[\"'`\u2018“«„\u300c\u2039][ ]?"
+    r"([^\"'`\u2018\u2019”“»\u300d\u203a\r\n]{3,200}+)"
+    r"[\"'`\u2018\u2019”“»\u300d\u203a]"
     r"|\[([^\"'`\[\]\r\n]{3,200}+)\]|\"((?:[^\"\s\\]|\\.){3,200}+)\""
     r"|`([^`\s]{3,200}+)`|'([^'\s]{3,200}+)')(?!\w)"
 )
@@ -88,6 +92,14 @@ _STRUCTURE = re.compile(
     r"[{}|&]|\\(?![\"'])|[\"'],[ ]?[\"']|[\"']:[ ]?[\"'{\[]|(?<!value)(?<!given)(?<!input)="
 )
 """What stands in data, not in sentences."""
+_PLURAL = re.compile(
+    r"(?i)\bpasswords?[: ]{1,2}(?=[\"']([^\"'\r\n]{3,100}+)[\"'],[ ](?:and[ ]|or[ ])?"
+    r"[\"'][^\"'\r\n]{3,100}[\"'](?![ ]?[:=]))"
+)
+_WITHOUT_SPACES = re.compile(
+    r"(?:密码|密碼|口令|パスワード|비밀번호)[は是为為가는이\uff1a:=\x20]{0,3}[“「『\"'\u2018]"
+    r"([^”」』\"'\u2019\r\n]{2,100}+)[”」』\"'\u2019]"
+)
 _KEY_IS = re.compile(r"[ ]['\"]?|[ ]?(?:was|is)?[: ]{1,2}['\"]?")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _KEY_LENGTHS = (32, 48, 64, 96, 128)
@@ -114,8 +126,9 @@ _READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
 _REJECTED = re.compile(  # value "x" at path "password"; 'x' (field password)
     r"""(?i)(?:\b(?:values?|argument|input|choice)[ :=]{1,2}
       ["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
-      [^"'`\r\n]{0,40}?\b
-      (?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2}
+      [^"'`\r\n]{0,40}?\b(?:(?:for|of|in|at)[ ](?:the[ ])?)?+
+      (?:path|field|key|parameter|param|column|property|attribute|argument|option|variable
+        |(?<=for[ ]))[ :=]{0,2}
      |["'`](?P<other>[^"'`\s]{3,200}+)["'`][^"'`()\r\n]{0,40}+(?<=[ ])\(
       (?:(?:path|field|key|parameter|param|column|property|attribute|argument|for|env|variable|setting
         |option|flag)[ :=]{1,2})?+
@@ -139,10 +152,11 @@ _BEFORE_PATH = (
 )
 _REJECTED_BEHIND = re.compile(  # field 'password': rejected value [x]
     r"""(?i)(?<![\w.])(?P<name>[\w.]{3,100}+)["'`\]]{0,2}+
-    [^\r\n"'`\[\]=(){},]{0,60}?\bvalues?[ :=]{1,2}
+    [^\r\n"'`\[\]=(){},]{0,60}?\b(?:values?|(?<=:[ ])got)[ :=]{1,2}
     (?:\[(?P<value>[^\[\]\r\n]{1,200}+)\]|<(?P<tag>[^<>\r\n]{1,200}+)>|["'`](?P<quoted>[^"'`\r\n]{1,200}+)["'`])""",
     re.VERBOSE,
 )
+_NAME = re.compile(r"[\w.]{3,100}+")
 _FIELD = re.compile(
     r"(?m)^(?P<path>[\w.\[\]-]{1,200}+)\r?\n[ \t]{1,20}+[^\r\n]{0,600}?(?:input_value=|given="
     r"|input=)"
@@ -189,8 +203,11 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
         end = data.start()
     for quoted in _QUOTED.finditer(text, start, end):
         place = quoted.lastindex or 0
-        if _is_meant(text[start : quoted.start()], noun, quoted[place], is_quoted=True):
+        between = text[start : quoted.start()]
+        is_judged = _is_judged(text, noun, between, quoted)
+        if is_judged or _is_meant(between, noun, quoted[place], is_quoted=True):
             yield quoted.span(place)
+            yield from _compared(text, noun, quoted.end())
     for group in _BRACKETED.finditer(text, start, end) if " " in text[start:end] else ():
         if all(is_random(word, 5) for word in group[1].split(" ")):
             yield group.span(1)
@@ -211,6 +228,75 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
         yield from _grouped(text, start, stop)
     elif noun.lastgroup != "key" and text.find(": ", start, stop) >= 0:
         yield from _final(text, start, stop, is_any=noun.lastgroup == "password")
+
+
+def _is_judged(text: str, noun: re.Match[str], between: str, quoted: re.Match[str]) -> bool:
+    """Whether the sentence judges what it quotes as a secret: `secret 'x' does not match`.
+
+    A name is found or missing, a word of a program unexpected: those are no secrets.
+    """
+    written = quoted[quoted.lastindex or 0]
+    if noun.lastgroup != "token" or noun[0] in _NEVER_JUDGED:
+        return False
+    if is_plain(written, noun[0], is_quoted=True) or _is_prose(written):
+        return False
+    if _DIRECT.fullmatch(between) is None:
+        is_length = "token" not in noun[0] or _LENGTH.search(between) is not None
+        return is_length and _RECEIVED.search(between) is not None
+    before = text[max(0, noun.start() - 12) : noun.start()].lower()
+    if noun[0].endswith(("key", "keys")) and before.endswith(_WRONG):
+        return True
+    is_known = before.endswith(_SORTS) and _UNKNOWN.match(text, quoted.end()) is not None
+    return is_known or bool(noun["cipher"]) or _JUDGED.match(text, quoted.end()) is not None
+
+
+_WRONG = ("invalid ", "wrong ", "bad ", "with ", "incorrect ", "verify ")
+_SORTS = ("refresh ", "access ", "session ", "bearer ", "auth ", "api ", "csrf ", "personal ")
+_UNKNOWN = re.compile(r",? (?:is |was )?(?:not )?(?:un)?(?:known|recogni[sz]ed|found)\b")
+_NEVER_JUDGED = ("session", "signature", "cookie", "cookies", "jwt", "hmac", "bearer")
+_LENGTH = re.compile(r"\b(?:must|characters?|chars|bytes|digits|length)\b")
+_RECEIVED = re.compile(r"\b(?:got|given|received|provided|supplied|was)[: ]{1,2}\Z")
+_JUDGED = re.compile(
+    r"""(?i),?[ ](?:(?:is|was|are|were|has|have)[ ](?:been[ ])?)?
+    (?:no[ ]longer[ ]|not[ ]|an?[ ])?(?:an?[ ])?
+    (?:(?:in)?valid|wrong|(?:in)?correct|too[ ](?:short|long|weak|common|simple)|malformed|rejected
+      |accepted|revoked|expired|compromised|leaked|disabled|mismatch|unauthori[sz]ed
+      |(?:the[ ])?(?:in|wrong|bad)[ ]?(?:format|length)|ung[üu]ltig|falsch)\b
+    |,?[ ](?:does|did|do)(?:[ ]not|n't)[ ](?:match|verify|work|decrypt|authenticate)
+    |[ ]ist[ ](?:ung|fal|abg)""",
+    re.VERBOSE,
+)
+
+
+def _compared(text: str, noun: re.Match[str], at: int) -> Iterator[Span]:
+    """The passwords that a sentence compares with the first one, or lists behind it."""
+    while noun.lastgroup == "password" and (other := _ANOTHER.match(text, at)) is not None:
+        at = other.end()
+        yield other.span(1)
+
+
+_ANOTHER = re.compile(
+    r"""(?:[ ]?[!=<>]{1,3}[ ]|,?[ ](?:(?:and|or|vs\.?|versus|not|but|got|was|is|actual(?:ly)?
+      |expected|instead[ ]of|than|to|does[ ]not[ ](?:match|equal)|differs[ ]from|the|confirmation
+      |repeated|it|one|found):?[ ]){1,4}|,[ ])
+    [\"'`“\u2018]([^\"'`”\u2019\r\n]{3,100}+)[\"'`”\u2019]""",
+    re.VERBOSE,
+)
+
+
+def _is_prose(written: str) -> bool:
+    """Whether some words in quotes are a part of a sentence: `not set`, `at least 8`."""
+    words = written.lower().split()
+    return len(words) > 1 and not _FUNCTION_WORDS.isdisjoint(words)
+
+
+_FUNCTION_WORDS = frozenset(
+    """
+    a an and are as at be by can cannot contain does enough expired field for from has in invalid
+    is it least missing more must no not of on only or required set should strong than that the this
+    to too valid was will with you your
+    """.split()
+)
 
 
 def _below(text: str, noun: re.Match[str], start: int, line: int) -> Iterator[Span]:
@@ -269,7 +355,8 @@ def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: boo
         return False
     if noun.lastgroup == "password" and is_quoted:
         words = written.split()
-        return is_direct or len(words) == 1 or any(is_random(word, 5) for word in words)
+        is_value = is_direct or len(words) == 1 or any(is_random(word, 5) for word in words)
+        return is_value or (len(words) < 6 and not _is_prose(written))
     return _is_such(noun, between, written)
 
 
@@ -306,6 +393,16 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
         old, new = (1, 2) if found["old"] is None else (3, 4)
         if is_random(found[old]) or is_random(found[new]):
             yield from (found.span(old), found.span(new))
+    for found in _WITHOUT_SPACES.finditer(text) if not text.isascii() else ():
+        yield found.span(1)
+    for found in (
+        _PLURAL.finditer(text) if 'passwords "' in lowered or "passwords '" in lowered else ()
+    ):
+        yield found.span(1)
+        at = found.end(1) + 1
+        while (other := _ANOTHER.match(text, at)) is not None:
+            at = other.end()
+            yield other.span(1)
     for found in _READ_OUT.finditer(text) if "code" in lowered or " your " in lowered else ():
         yield found.span(found.lastgroup or "")
     for found in _GRANTED.finditer(text) if "code" in lowered and _has_grant(lowered) else ():
@@ -313,15 +410,23 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
             yield found.span(1)
     for found in _BEFORE.finditer(text) if _LINKS.search(lowered) is not None else ():
         place = "quoted" if found["quoted"] else "word"
-        is_password = place == "quoted" and found["password"] is not None
+        is_password = place == "quoted" and (
+            found["password"] is not None or _KEY_BEHIND.search(found[0]) is not None
+        )
         is_token = is_random if place == "quoted" else _is_token
         is_secret = is_password or is_token(found[place], 8)
-        if _OTHER.search(text[max(0, found.start() - 24) : found.start()]):
+        before = text[max(0, found.start() - 24) : found.start()]
+        if _OTHER.search(before) and not (is_password and before.lower().endswith("key ")):
             continue
         if is_secret and not is_plain(found[place], "", is_quoted=False):
             yield found.span(place)
 
 
+_KEY_BEHIND = re.compile(
+    r"(?i)(?:valid|wrong|correct|acceptable|rejected|as)[ ](?:an?[ ]|the[ ])?(?:[\w-]{1,20}[ ])?"
+    r"(?:(?:api|access|secret|private|signing|encryption|license|master|auth)[ _-]?keys?|secret"
+    r"|credentials?)\Z"
+)
 _GRANTED = re.compile(r"(?i)\bcode[ ][\"'(]?([\w~%+=-]{12,200}+)")
 
 
@@ -367,7 +472,11 @@ def before_path(text: str, names: SecretNames) -> Iterator[Span]:
 def rejected_behind(text: str, names: SecretNames) -> Iterator[Span]:
     """A value that a message quotes behind the name of its field."""
     for found in _REJECTED_BEHIND.finditer(text):
-        yield from _if_named(found, found.lastgroup or "", names)
+        place = found.lastgroup or ""
+        words = _NAME.findall(text, found.start(), found.start(place))
+        is_named = any(names.kind(word.rpartition(".")[2]) == SECRET for word in words)
+        if is_named and not is_plain(found[place], words[0], is_quoted=True):
+            yield found.span(place)
 
 
 def _if_named(found: re.Match[str], place: str, names: SecretNames) -> Iterator[Span]:

@@ -7,6 +7,7 @@ errors, the rows of a table under the name of a column, and XML, HTML and multip
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from mainstay.core.redact.plain import is_random, is_reference, is_secret_value
 from mainstay.core.redact.values import Value, value_at
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 _FIELD = re.compile(
     r"""(?<![\w$])(?:[A-Za-z@#][\w.:]{0,60}?)?(?<![a-z](?=[a-z]))
     (?:(?P<name>(?i:name|key|k|field|id|loc|type|setting|param|parameter|property|variable|attribute|header|path
-      |label)s?)
+      |label|column|env|attr|question)s?|(?<=["'])n)
       |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
-      |received|actual|data|new|old|current|previous|before|after)s?|(?<=["'])(?:from|to)))
+      |received|actual|data|new|old|current|previous|before|after)s?|(?<=["'])(?:from|to|was|now)
+      |(?:from|to)(?=:[ ])))
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
       |(?<=arameter)[ ](?=["'`]?[A-Za-z]\w{2,60}["'`]?,[ ]value)
       |(?<=variable)[ ](?=")|(?<=parameter)[ ](?=")
+      |(?:(?<=[Ff]ield)|(?<=roperty)|(?<=ttribute)|(?<=olumn)|(?<=etting)|(?<=[Kk]ey))[ ]
+       (?=["'`][\w.]{1,60}+["'`])
       |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ]
       |(?<=\[Key),[ ]|(?<=\[Name),[ ]|(?<=\[Value),[ ])""",  # what .NET prints of a pair
     re.VERBOSE,
@@ -248,11 +252,16 @@ def in_elements(text: str, names: SecretNames) -> Iterator[Span]:
             continue
         span = _content(text, found)
         kind = names.kind(name)
-        if span and span[1] == len(text) and not is_random(text[slice(*span)]):
+        if span and span[1] == len(text) and not _is_content(text[slice(*span)]):
             continue  # `<password>` of a usage line, and no element
         if span and is_secret_value(kind, name, text[slice(*span)], is_quoted=True):
             yield span
             at = span[1]
+
+
+def _is_content(written: str) -> bool:
+    """Whether it can be the content of an element that nothing closes."""
+    return is_random(written) and not written.startswith("@")
 
 
 def _name_of(found: re.Match[str], names: SecretNames) -> str:
@@ -284,8 +293,31 @@ def in_siblings(text: str, names: SecretNames) -> Iterator[Span]:
     """Where the value stands beside an element with a secret name: `<key>password</key>`."""
     for pattern, name, value in ((_SIBLING, 1, 2), (_VALUE_BEFORE, 2, 1)):
         for found in pattern.finditer(text):
-            if names.kind(found[name]) and found[value].strip():
+            is_head = "<th" in found[0][3:].lower() and found[0][:3].lower() == "<th"
+            if names.kind(found[name]) and found[value].strip() and not is_head:
                 yield found.span(value)
+
+
+_ROW = re.compile(r"(?i)<tr\b[^<>]{0,200}+>")
+_HEAD = re.compile(r"(?i)<t[dh]\b[^<>]{0,200}+>\s{0,40}+(?:<\w{1,10}+>\s{0,9}+)?+([^<>]{0,400}+)")
+_MOST_CELLS = 60
+
+
+def in_grids(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where cells stand under the name of a secret column, in a table of HTML."""
+    columns: list[int] = []
+    width = 0
+    starts = [0, *(row.end() for row in _ROW.finditer(text)), len(text)]
+    for start, end in pairwise(starts):
+        cells = [cell.span(1) for cell in _HEAD.finditer(text, start, end)][:_MOST_CELLS]
+        written = [text[slice(*cell)].strip() for cell in cells]
+        if columns and len(cells) == width:
+            for number in columns:
+                if is_secret_value("secret", "", written[number], is_quoted=False):
+                    yield cells[number]
+        elif len(cells) > 1:
+            width = len(cells)
+            columns = [number for number, name in enumerate(written) if names.is_secret(name)]
 
 
 def in_multipart(text: str, names: SecretNames) -> Iterator[Span]:

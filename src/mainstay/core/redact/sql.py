@@ -18,16 +18,26 @@ if TYPE_CHECKING:
 
 _CLAUSE = re.compile(
     r"""(?i)(?:\bIDENTIFIED\s{1,9}+(?:WITH\s{1,9}+\S{1,60}+\s{1,9}+)?(?:BY|AS|USING)\s{1,9}+(?:RANDOM\s|PASSWORD\s{1,9}+|VALUES\s{1,9}+)?
+      |\bATTACH\s[^\r\n;]{1,200}?\sKEY\s{1,9}+(?=')
       |\bPRAGMA\s{1,9}+(?:re)?key\s{0,9}+=\s{0,9}+(?=["'])
       |\bSET\s{1,9}+PASSWORD\s{1,9}+(?:FOR\s{1,9}+\S{1,100}+\s{1,9}+)?=\s{0,9}+(?=["'])
       |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"]))""",
     re.VERBOSE,
 )
-_CLAUSES = ("identified", "pragma", "set password", "password(", "crypt(", "phrase(", "hashbytes(")
+_CLAUSES = (
+    "identified",
+    "attach ",
+    "pragma",
+    "set password",
+    "password(",
+    "crypt(",
+    "phrase(",
+    "hashbytes(",
+)
 _NAMED = re.compile(
     r"(?i)(?<![\w\"'`$-])(?<!unexpected )([A-Za-z_]\w{2,60}+)"
     r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
-    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=N?E?'[^'\s]|\$\w{0,20}\$)"
+    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=[NEq]?'[^'\s]|\$\w{0,20}\$)"
 )
 _QUALIFIED = re.compile(
     r"(?i)(?<!\w)(\w{3,60}+)[\"`\]]?\.[\"`\[]?(?:key|value|val|hash|digest|code|data|body|content)"
@@ -73,7 +83,7 @@ def in_sql(text: str, lowered: str, names: SecretNames) -> Iterator[Span]:
     if "sp_" in lowered:
         for call in _PROCEDURE.finditer(text):
             for argument in _ARGUMENT.finditer(text, call.end(), call.end() + 400):
-                if len(argument[1]) > 5:
+                if len(argument[1]) > 4:
                     yield argument.span(1)
     if _has_text(text):
         yield from _compared(text, names)
@@ -85,7 +95,7 @@ def _compared(text: str, names: SecretNames) -> Iterator[Span]:
         if names.is_secret(named[1]):
             value = value_at(text, named.end(), _NEAR)
             written = text[value.start : value.end]
-            is_password = "pass" in named[1].lower() or is_random(written)
+            is_password = "pass" in named[1].lower() or "SECRET" in named[1] or is_random(written)
             if is_password and not is_plain(written, named[1], is_quoted=True):
                 yield value[:2]
                 yield from _others(text, value.end) if named[0].endswith("(") else ()
@@ -108,6 +118,8 @@ def _has_text(text: str) -> bool:
     return (
         " '" in text
         or "$$" in text
+        or " $" in text
+        or " q'" in text
         or "='" in text
         or "('" in text
         or " E'" in text

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from mainstay.core.redact import MARK
-from mainstay.core.redact.plain import is_random
+from mainstay.core.redact.plain import is_dense, is_random
 
 
 class Value(NamedTuple):
@@ -23,63 +23,97 @@ class Value(NamedTuple):
 
 
 _WRAPPER = re.compile(
-    r"""(?:(?:Some|Optional|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
-      |Secret\w{0,20}+(?:\.(?:of|from|new))?|Sensitive\w{0,20}+|Masked\w{0,20}+|Plain\w{0,20}+
-      |new[ ]\w{1,30}+)
-      \((?:[0-9]{1,9}+\)[ ]?|\s{0,40}+)
-    | ![\w/!:.-]{1,40}+[ ]                 # a tag of YAML
+    r"""(?:(?:[A-Za-z_]\w{0,30}+(?:\.|::|->)){0,3}+
+      (?:Some|Optional|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array|from|of
+      |fromString|strdup|_?T|_|TEXT|L|secret|b64(?:en|de)code|unhexlify|sha[0-9]{1,3}+
+      |md5|quote|c_str|Literal|hashpw|NewSecret|toSecret|Secur\w{0,20}+|StringBuilder|to_?[Bb]ytes
+      |(?:Secret|Sensitive|Masked|Plain|Secure|CString|Zeroizing)\w{0,20}+(?:(?:\.|::)(?:of|from|new))?
+      |(?:static|const|reinterpret)_cast<[^<>()]{1,30}+>|new[ ]\w{1,30}+)
+      !?\((?:[0-9]{1,9}+\)[ ]?|\s{0,40}+)
+    | (?:[a-z]\w{0,20}+::){0,2}+[A-Z]\w{0,30}+(?:\.|::)new\(
+    | (?i:some|just|ok|right|present)[ ]\(?  # of Haskell, OCaml and F#
+    | <<(?=\"[^\"\r\n]{0,400}+\">>)        # of Erlang
+    | !(?:<[^<>\s]{1,80}+>|[\w/!:.-]{0,40}+)[ ]                 # a tag of YAML
     | &\w{1,40}+[ ]|/\*[^*\r\n]{0,80}+\*/[ ]?   # an anchor of YAML, a comment
     | [a-zA-Z]:[0-9]{1,9}+:                # PHP's serialize
-    | (?:const[ ])?[A-Za-z&*][\w<>\[\]?|&*.]{0,30}+[ ]?=[ ]?   # a type, then the value
+    | (?:const[ ]|&'\w{1,20}+[ ])?+[A-Za-z&*][\w<>\[\]?|&*.]{0,30}+
+      (?:[ ]\|[ ][\w<>\[\].]{1,30}+){0,3}+[ ]?=[ ]?   # a type, then the value
     | (?:\([\w.*=\[\]]{1,40}+\)[ ]?|0x[0-9a-fA-F]{1,16}+[ ]
       |[&*](?!'[a-z_]\w{0,20}+[ ,>])){1,3}+  # a cast, an address
-    )(?=\\*+["'`])""",
+    )(?=[bBrRuUNL@$]{0,2}+\\*+["'`])""",
     re.VERBOSE,
 )
 _OPENING = re.compile(
-    r"(?:U&|[bBrRuUfFNE@$]{0,2}+)(?P<hashes>#{0,3})(?P<slashes>\\*+)(?P<quote>\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„\u300c\u300e])"
+    r"(?:U&|u8R?|LR?|raw|[bBrRuUfFNEcs@$]{0,2}+)(?P<hashes>#{0,3})(?P<slashes>\\*+)"
+    r"(?P<quote>\"\"\"|'''|''(?=\w)|\"\"(?=\w)|``(?=\w[^`'\r\n]{0,200}+'')|[\"'`“«»„”"
+    r"\u2018\u2019\u201a\u2039\u203a\u300a\u300c\u300e\u3010\u00b4\uff02\uff07])"
 )
 _CLOSING = {
     "\u300c": "\u300d",
     "\u300e": "\u300f",
+    "\u300a": "\u300b",
+    "\u3010": "\u3011",
     "\u2018": "\u2019",
+    "\u201a": "\u2018",
+    "\u2039": "\u203a",
+    "\u203a": "\u2039",
     "“": "”",
     "«": "»",
+    "»": "«",
     "„": "“",
+    "``": "''",
 }
 _BRACKET = re.compile(r"[\[{]|\((?=[\"'])|\$\(")
 _IN_BRACKETS = re.compile(
     r"(\()(?=[^()\r\n]{0,60}[0-9])([^\s()\"'`,=+*]{3,60}+(?:[ ][^\s()\"'`,=+*]{3,60}+){1,3}+)\)"
 )
 """Words with digits, as one value."""
+_EMPHASIS = re.compile(
+    r"(\*{1,2}+|__)(?=[^*_\r\n]{1,60}[ ])([^\s*_][^*_\r\n]{1,100}+)\1(?=[\s.,;]|\Z)"
+)
+"""Words that Markdown shows in bold type."""
+_SLASHED = re.compile(
+    r"(/)([^\s/][^/\r\n]{0,100}?[ ][^/\r\n]{1,100}?)/(?=[ ]{0,4}(?:[;,)]|$))", re.MULTILINE
+)
+"""A text of Groovy: `/two words/`."""
 _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}()]""", re.VERBOSE | re.DOTALL
 )
-_TAG = re.compile(r"!![a-z]{1,20}+[ ]")
+_TAG = re.compile(
+    r"(?:!![a-z]{1,20}+|&[A-Za-z]\w{0,40}+)[ ](?=[^\s\"'`=])"
+    r"|\{(?i:noop|plain|clear|cleartext|text|crypt|none)\}(?=[^\s,;])"
+)
 _HEREDOC = re.compile(
-    r"<<[-~]?[\"']?(?P<tag>[A-Za-z_]\w{0,30}+)[\"']?[ \t]{0,9}\r?\n"
+    r"<<<?[-~]?[\"']?(?P<tag>[A-Za-z_]\w{0,30}+)[\"']?[ \t]{0,9}\r?\n"
     r"(?P<lines>(?:(?![ \t]*+(?P=tag)\b)[^\n]{0,2000}+\n?+){1,60}+)"
 )
 """Lines up to a word, as shells, Ruby and Terraform have them."""
-_DOLLAR = re.compile(r"(\$\w{0,20}\$)([^\r\n]{1,400}?)\1")
-"""A text of PostgreSQL."""
-_BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
+_DOLLAR = re.compile(r"(\$\w{0,20}\$)([^\r\n]{1,400}?)\1|\$/([^\r\n]{1,400}?)/\$")
+"""A text of PostgreSQL, or of Groovy."""
+_BLOCK = re.compile(
+    r"[|>][0-9]?+[+-]?+[0-9]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)"
+)
 """A block of YAML: the lines that follow, as far as they are indented as the first."""
 _DELIMITED = re.compile(
-    r"(%[qQwW]|%(?=\([^)\r\n]{1,60}[ ])|qq?'?|~[sS])"
-    r"(?:\(([^)\r\n]{1,400}+)\)|\[([^\]\r\n]{1,400}+)\]|\{([^}\r\n]{1,400}+)\}"
-    r"|<([^>\r\n]{1,400}+)>|\|([^|\r\n]{1,400}+)\||!([^!\r\n]{1,400}+)!)"
+    r"(%[qQwWiI]|%(?=[(\[{<][^)\]}>\r\n]{1,60}[ ])|q[qw]?'?|~[sSwW])"
+    r"(?:\(((?:[^()\r\n]|\([^()\r\n]{0,100}+\)){1,400}+)\)"
+    r"|\[((?:[^\[\]\r\n]|\[[^\[\]\r\n]{0,100}+\]){1,400}+)\]"
+    r"|\{((?:[^{}\r\n]|\{[^{}\r\n]{0,100}+\}){1,400}+)\}"
+    r"|<((?:[^<>\r\n]|<[^<>\r\n]{0,100}+>){1,400}+)>"
+    r"|(?P<sign>[|!/~#^+,;:@*-])((?:(?!(?P=sign))[^\r\n]){1,400}+)(?P=sign)"
+    r"(?=[\s;,)\]}']|\.[a-z]|\Z))"
 )
 """A text of Ruby, Perl, Elixir or Oracle: `%q(two words)`, `qq{x}`, `q'[x]'`."""
 _ANGLED = re.compile(
     r"(<)(?=[^<>\r\n]{0,60}[0-9])([^\s<>\"'`=/]{3,60}+(?:[ ][^\s<>\"'`=/]{3,60}+){1,3}+)>"
+    r"|<(?:code|b|i|em|strong|span|tt|kbd|pre|samp)(?:[ ][^<>\r\n]{0,100}+)?>([^<>\r\n]{1,200}+)</"
 )
 _RAW = re.compile(r"R\"(\w{0,16})\(([^\r\n]{1,400}?)\)\1\"")
 """A text of C++."""
 _ENCLOSING = {
     "|": _BLOCK, ">": _BLOCK, "$": _DOLLAR, "(": _IN_BRACKETS,
     "%": _DELIMITED, "q": _DELIMITED, "~": _DELIMITED,
-    "<": _ANGLED,
+    "<": _ANGLED, "*": _EMPHASIS, "_": _EMPHASIS, "/": _SLASHED,
 }  # fmt: skip
 _LINE = re.compile(
     r"""(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`])
@@ -108,21 +142,51 @@ _SPACED = {
 }
 """The rest of a word of a shell: `"PASSWORD=two words"`."""
 _LEAD = 24
-_FIRST = re.compile(r"(?:[ \t]|export |set |- ){0,12}+")
+_FIRST = re.compile(
+    r"(?:[ \t:$+;#/|>\[*]|export |set |SET |setx |- |let |local |my |var |ENV |ARG ){0,12}+"
+)
 _REST = re.compile(
     r"((?:[ ](?!(?:or|and|if|[+*/%-]) )[^\s=:,;\"'`#(){}\[\]<>|&]{1,40}+){1,4}+)[ \t]{0,8}$",
     re.MULTILINE,
 )
 """Words behind a value, to the end of its line."""
+_NO_PART = (
+    r"(?!(?:or|and|if|is|was|has|had|are|were|be|for|from|in|on|at|to|of|by|as|with|via|not|no|does"
+    r"|did|do|got|but|because|after|before|failed|fails|rejected|invalid|expired|revoked|used|user"
+    r"|host|sent|set|must|should|could|cannot|can|will|may|error|ok|status|already|too|accepted"
+    r"|denied|refused|does|doesn't|isn't|wasn't|does|[+*/%|&-]|-{1,2}\w{1,30}|\#\S{0,40}"
+    r"|//\S{0,40})(?:[ .,!?)\]}]|$))"
+)
+"""A word that goes on with a sentence, a command or a comment, and not with a value."""
+_MORE = rf"((?:[ ]{_NO_PART}[^\s=:,;\"'`#(){{}}\[\]<>|&]{{1,40}}+(?![=:])){{1,4}}+)"
+_OTHER_WORDS = re.compile(rf"{_MORE}(?=[ \t]{{0,8}}(?:$|[ ][#;][ ]))", re.MULTILINE)
+_IN_RECORD = re.compile(
+    rf"{_MORE}(?=[ ]?(?:[,;&|][ ]?(?:\w{{1,40}}+[ ]?[=:]|\Z)|[)\]}}>])"
+    r"|[ ][A-Za-z]\w{0,40}+[:=][^\s=])"
+)
+"""Words behind a value, to the next field of a record or to its end."""
+_OPENS = re.compile(r"(?:[{(\[,;&|<][ ]?|\{\w{1,40}+:\S{1,60}+[ ])\Z")
+_FOLLOWS = re.compile(r"\w=\S{1,60}[ ]\Z")
 _CHANGED = re.compile(r"[\"'`]?[ ]{0,4}[-=]>[ ]{0,4}")
 _JOINED = re.compile(
     r"[\"'](?:\\'|\"'\"|'\"'|\s{0,20}+"
-    r"(?:\+{1,2}+|\.\.?|&|<>|\|\|(?:[ ]?\w{1,10}+\([0-9]{1,3}\)[ ]?\|\|)?|\\\n)\s{0,20}+)"
+    r"(?:\+{1,2}+|\.\.?|[&~^]|//|<>|\|\|(?:[ ]?\w{1,10}+\([0-9]{1,3}\)[ ]?\|\|)?|\\\n)\s{0,20}+"
+    r"|\)?\.(?:append|concat|plus|add|push|write)\([ ]?|[ \t]{0,4}\r?\n[ \t]{1,40}+"
+    r"(?=[bru]?[\"'][^\"'\r\n]{1,200}+[\"'](?![ ]?[:=,\]])))"
     r"[bru]?(?=[\"'])"
     r"|\"(?:(?=')|[ \t]{1,4}[bru]?(?=\"))(?=[\"'][\w!#$%&*+@-][^\"'\r\n]{0,200}[\"'])"
     r"|'(?:(?=\")|[ \t]{1,4}[bru]?(?='))(?=[\"'][\w!#$%&*+@-][^\"'\r\n]{0,200}[\"'])"
 )
 """Between the parts of a text that a shell or a language puts together."""
+_GLUED = re.compile(r"(?<![\"'])[\"']([A-Za-z0-9!#$%*+@_-]{3,200}+)(?=[\s;,)]|\Z)")
+"""What a shell puts behind a text in quotes: `'two 'words`."""
+_SPREAD = re.compile(r"[\"'](?:\.join\([ ]?[\[(]|[ ]?%[ ]?\(|\.format\()")
+"""Behind a text that the texts in brackets are put into."""
+_PUT_TOGETHER = re.compile(
+    r"(?i)(?:[a-z_]\w{0,20}+\.)?(?:concat\w{0,5}|paste0?|str_?c|join|cat|s?printf|format)"
+    r"\([ ]?[\[(]?"
+)
+_PART = re.compile(r"[^\"'()\[\]\r\n]{0,40}+(?:\"([^\"\r\n]{0,200}+)\"|'([^'\r\n]{0,200}+)')")
 _ITEM = re.compile(r",[ ]?([^\s,:=\"'()\[\]{}]{3,100}+)(?![:=]|[ ]?[:=])")
 
 
@@ -132,7 +196,7 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     A caller that may find it to be no secret gives a bound, or the rest is read for each name.
     """
     last = len(text) if most is None else min(len(text), at + most)
-    tag = _TAG.match(text, at) if text.startswith("!!", at) else None
+    tag = _TAG.match(text, at) if text.startswith(("!!", "&", "{"), at) else None
     at = at if tag is None else tag.end()
     raw = _RAW.match(text, at, last) if text.startswith('R"', at) else None
     if raw is not None:
@@ -156,6 +220,36 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
         return Value(at, _balanced(text, at, last), is_quoted=True)
     found = _BARE.match(text, at, last)
     return Value(at, at if found is None else found.end())
+
+
+_BOX = re.compile(
+    r"(?:Optional|Some|Just|Ok|Right|Success|Present|Value|Box|Cow|Lazy|Known|Loaded|Defined"
+    r"|(?:Secret|Sensitive|Masked|Protected|Password|Passwd|Token|Credential|ApiKey|Plain)\w{0,20}+)"
+    r"(?:\[|\(|[ ]?\{[ ]?)(?P<label>(?:value|inner|val|raw|secret|data|text)[ ]?[=:][ ]?)?+"
+    r"(?P<value>[^()\[\]{}\"'`\r\n]{1,200}+)[)\]}]"
+)
+_VARIABLE = re.compile(
+    r"[*&]{0,2}[A-Za-z_][A-Za-z_.:?]{0,60}|[A-Za-z]\w{0,30}|[\w.,*&\x20]{0,80},[\w.,*&\x20]{0,80}"
+    r"|.{0,80}[|].{0,80}"
+)
+
+
+def boxed(text: str, at: int, *, is_tight: bool) -> Value | None:
+    """What stands in the brackets of a wrapper without quotes: `Some(x)`, `Optional[x y]`.
+
+    A variable or a type stands there in code; in data no space is before the wrapper.
+    """
+    found = _BOX.match(text, at)
+    if found is None:
+        return None
+    written = found["value"].strip()
+    if "=" in written:
+        return None
+    is_code = _VARIABLE.fullmatch(written) is not None and not is_random(written, is_named=True)
+    is_type = written[:1].isupper() and written.isalnum()
+    if is_code and (is_type or not (is_tight or found["label"])):
+        return None
+    return Value(*found.span("value"), is_quoted=True)
 
 
 def line_at(text: str, at: int) -> Value:
@@ -187,6 +281,45 @@ def rest_of_line(text: str, name: int, value: Value) -> Value:
     return value if found is None else Value(value.start, found.end(1))
 
 
+def all_words(text: str, name: int, value: Value) -> Value:
+    """The value with the words behind it, if it reads like one, and a line or a record ends there.
+
+    `password=two words` is a whole line, `{user=ann, password=two words}` a record.
+    """
+    if value.is_quoted or not text.startswith(" ", value.end) or value.start == value.end:
+        return value
+    written = text[value.start : value.end]
+    if MARK in written or "\\ " in written:  # a shell keeps a space that has a backslash
+        return value
+    if written.startswith("("):
+        end = text.find(")", value.end, value.end + _LONGEST)
+        return value if end < 0 or "\n" in text[value.end : end] else Value(value.start, end)
+    before = text[max(0, name - _LEAD * 2) : name]
+    is_first = name <= _LEAD * 2 or "\n" in before
+    is_line = is_first and _FIRST.fullmatch(before.rpartition("\n")[2]) is not None
+    found = _IN_RECORD.match(text, value.end) if _OPENS.search(before) else None
+    if found is None and not is_random(written, is_named=True):
+        is_field = is_line or _FOLLOWS.search(before) is not None
+        found = _IN_RECORD.match(text, value.end) if is_field else None
+    if found is None and is_line:
+        found = _OTHER_WORDS.match(text, value.end)
+        if found is not None and is_random(written, is_named=True):
+            found = found if _is_setting(text, name, found.end()) else None
+    return value if found is None or is_dense(written) else Value(value.start, found.end(1))
+
+
+def _is_setting(text: str, name: int, end: int) -> bool:
+    """Whether a line before or behind this one is a setting too, as in a file."""
+    if _SETTING.match(text, end) is not None:
+        return True
+    start = text.rfind("\n", max(0, name - _LEAD), name)
+    line = text.rfind("\n", max(0, start - _LONGEST * 2), max(0, start))
+    return start > 0 and _SETTING.match(text, max(0, line)) is not None
+
+
+_SETTING = re.compile(r"[ \t]{0,8}\r?\n?[ \t:-]{0,8}[A-Za-z][\w.-]{0,60}+[ ]?[=:](?![=:/])")
+
+
 _NEXT = re.compile(r"[ ]([^\s\"'`,;=:<>(){}\[\]]{5,60}+)(?=[ \t]{0,4}(?:\r?\n|\Z))")
 
 
@@ -200,15 +333,36 @@ def with_next_word(text: str, value: Value) -> Value:
 
 def more_values(text: str, value: Value, *, is_list: bool) -> list[Value]:
     """The values behind the first: what it was changed to, and the other items of a list."""
+    together = _PUT_TOGETHER.match(text, value.start, value.start + _LONGEST)
+    if together is not None and not value.is_quoted:
+        return [value, *_parts(text, together.end())]
     found = [value]
+    spread = _SPREAD.match(text, value.end) if value.is_quoted else None
+    if spread is not None:
+        return [value, *_parts(text, spread.end())]
     changed = _CHANGED.match(text, value.end) if value.is_quoted else None
     if changed is not None:
         found.append(value_at(text, changed.end()))
     while found[-1].is_quoted and (joined := _JOINED.match(text, found[-1].end)) is not None:
         found.append(value_at(text, joined.end()))
+    if found[-1].is_quoted and (word := _GLUED.match(text, found[-1].end)) is not None:
+        found.append(Value(*word.span(1)))
     while is_list and (item := _ITEM.match(text, found[-1].end)) is not None:
         found.append(Value(*item.span(1)))
     return found
+
+
+def _parts(text: str, at: int) -> list[Value]:
+    """The texts in quotes that a call puts together."""
+    found: list[Value] = []
+    while len(found) < _MOST and (part := _PART.match(text, at)) is not None:
+        at = part.end()
+        found.append(Value(*part.span(part.lastindex or 0), is_quoted=True))
+    return found
+
+
+_LONGEST = 60
+_MOST = 20
 
 
 def closing(text: str, start: int, quote: str, escapes: int, last: int) -> int:

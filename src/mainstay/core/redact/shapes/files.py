@@ -33,8 +33,9 @@ HOOK = (
     r"(?P<secret>[\w/@:-]{8,}+)"
 )
 PGPASS = (
-    r"(?m)(?:^|(?<=: ))[\w.*-]{1,255}+:(?:[0-9]{1,5}|\*):[\w*-]{1,63}+:[\w*.@-]{1,63}+:"
-    r"(?P<secret>\S{4,200}+)$"
+    r"(?m)(?:^|(?<=: ))(?![\w.-]{1,80}\.(?:py|js|ts|go|rs|rb|c|h|java|php|cpp):)"
+    r"(?:[\w.*-]{1,255}+|/[\w./-]{1,255}+):(?:[0-9]{1,5}|\*):(?![0-9]{1,63}+:)"
+    r"[\w*-]{1,63}+:[\w*.@-]{1,63}+:(?P<secret>(?:[^\s:\\]|\\.){4,200}+)[ \t]{0,9}$"
 )
 ACL = (
     r"(?i)\b(?:set)?user \S{1,60}+ (?:on|off|reset|nopass|[~&+-]\S{1,60}+| ){0,9}?"
@@ -55,18 +56,33 @@ NETRC = (
     r"|in|and|or|expire|null|history|require)\b)(?P<secret>[^\s\"']{1,200}+)"
 )
 CISCO = (  # the digit is the sort of encryption; 0 is none
-    r"(?i)\b(?:(?:password|secret|key|key-string|md5) [0-9]|message-digest-key [0-9]{1,3} md5"
-    r"|(?:isakmp|tacacs-server|radius-server) key) (?P<secret>[^\s\"']{4,200}+)"
+    r"(?im)\b(?:(?P<sort>(?:password|secret|key|key-string|md5|ascii) [0-9])"
+    r"|(?P<server>message-digest-key [0-9]{1,3} md5|authentication-key|key-string"
+    r"|(?:isakmp|tacacs-server|radius-server)(?: host \S{1,100}+)? key)) "
+    r"(?P<secret>[^\s\"']{4,200}+)"
+    r"(?P<end>(?= address )|[ \t]{0,9}$)?"
 )
-COMMUNITY = r"\bcommunity (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
+NO_KEY = frozenset(
+    """
+    times days hours minutes seconds weeks months years characters chars bytes bits digits attempts
+    retries failed failures more less words letters rules tokens errors warnings items expired
+    missing required invalid mismatch found changed unknown must should does
+    """.split()
+)
+"""Words behind a number that is how many there are."""
+COMMUNITY = (
+    r"(?m)\b(?:community (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
+    r"|snmp-server community (?P<word>[^\s\"']{3,100}+)[ \t]{0,9}$)"
+)
 NEWUSERS = (
     r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>(?![*!])[^\s:]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
     r"[^:\r\n]{0,200}+:/"
 )
 SHADOW = r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{8,200}+):[0-9]{1,6}:(?:[0-9]{0,6}:){3}"
 SASL = (  # Postfix
-    r"(?:\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+|maps[ ]?=[ ]?static:)[^\s:]{1,100}+:"
-    r"(?P<secret>\S{4,200}+)"
+    r"(?m)(?:\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+|maps[ ]?=[ ]?static:"
+    r"|^(?:\[(?:smtp|mail|relay|mx)[\w.-]{1,255}+\]|(?:smtp|mail|relay|mx)[\w.-]{1,255}+(?::[0-9]{1,5})?)"
+    r"[ \t]{1,20}+(?=\S{1,300}$))[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"
 )
 RESP = (  # Redis, as it is sent
     r"\bAUTH\r?\n(?:\$[0-9]{1,4}\r?\n[^\r\n]{1,200}+\r?\n(?=\$))?\$[0-9]{1,4}\r?\n"
@@ -96,6 +112,7 @@ WIFI = r"(?i)\bWIFI:[^\r\n]{0,200}?(?<=[;:])P:(?P<secret>(?:[^;\\\r\n]|\\.){1,10
 USERLIST = (  # PgBouncer
     r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}"
     r"\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]{0,9}$"
+    r"|(?<=[\"'])(?P<md5>md5[0-9a-f]{32})(?=[\"'])"
 )
 CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
     r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
