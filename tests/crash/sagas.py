@@ -89,12 +89,18 @@ class Workers:
             shutil.rmtree(folder, ignore_errors=True)
 
     def enumerated(self, url: str, scenario: str, workers: int = 1) -> list[Trial]:
-        """A trial for each boundary that a saga passes which nothing kills."""
-        whole = self.one(Trial(url, scenario))
-        assert not whole.violations, whole.violations
-        return [
-            Trial(url, scenario, workers, (number,)) for number in range(1, whole.boundaries + 1)
-        ]
+        """A trial for each boundary that a saga passes which nothing kills.
+
+        A saga whose lease ends because the machine stands still passes more of them: the fewest
+        count, if two sagas passed as many.
+        """
+        passed: list[int] = []
+        while len(passed) < 2 or passed[0] < passed[1]:
+            assert len(passed) < 20, "no two sagas pass as many boundaries"
+            whole = self.one(Trial(url, scenario))
+            assert not whole.violations, whole.violations
+            passed = sorted([*passed, whole.boundaries])
+        return [Trial(url, scenario, workers, (number,)) for number in range(1, passed[0] + 1)]
 
     def close(self) -> None:
         """Ends the processes."""
