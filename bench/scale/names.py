@@ -3,7 +3,8 @@
 Each kind of engine at each size is a process of its own: `python -m bench.scale.names KIND N`. The
 names exist before the measurement. The first round calls every name once, the second every name
 again, in the same order: the order that is hardest on anything with a cap, since a name that is
-looked for again was looked for longest ago.
+looked for again was looked for longest ago. A last round of new names runs without the garbage
+collector: it shows what of the growth is the collector's, which walks through all that is kept.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ CAPPED = (
     " new again: a later call costs what a first call does. It does not grow from there on."
 )
 
+COLLECTED = (
+    "full collections of garbage walk through the circuits that are kept, some thirty objects each,"
+    " up to 10,000 of them; without the collector the column beside it is within the bound."
+)
+
 
 def run(effort: Effort) -> list[Curve]:
     """Time and memory of calls under many names, for each kind of engine."""
@@ -45,13 +51,19 @@ def _curve(kind: str, sizes: list[int], seconds: float) -> Curve:
         return found
 
     points, left_out = sweep(f"names, {kind}", sizes, measure, seconds)
-    series = [Series("first call"), Series("later call", reason=CAPPED)]
-    series.append(Series("memory", "B", each=False))
+    why = COLLECTED if kind in {"circuits", "failing"} else ""
+    series = [
+        Series("first call", reason=why),
+        Series("first call, no collector"),
+        Series("later call", reason=CAPPED),
+        Series("memory", "B", each=False),
+    ]
     if kind != "plain":
         series.append(count("label values kept" if kind == "metrics" else "circuits kept"))
     method = (
         "engine.call of a function that does nothing (or raises at once), one name after the other,"
-        " twice; CPU time. Memory: what the process has more of after both rounds."
+        " twice; then new names without the garbage collector; CPU time. Memory: what the process"
+        " has more of after the first two rounds."
     )
     title = f"Operation names in one process: {KINDS[kind]}"
     return Curve(f"names.{kind}", title, "names", method, series, points, left_out)
@@ -61,7 +73,7 @@ def _curve(kind: str, sizes: list[int], seconds: float) -> Curve:
 
 
 def figures(kind: str, n: str) -> dict[str, float]:
-    """CPU seconds of both rounds, bytes, and how many circuits or label values there are."""
+    """CPU seconds of the rounds, bytes, and how many circuits or label values there are."""
     engine, kept = _engine(kind)
     call, function = _caller(engine, kind)
     _round(*_caller(_engine(kind)[0], kind), [f"warm.{number}" for number in range(WARM)])
@@ -72,12 +84,18 @@ def figures(kind: str, n: str) -> dict[str, float]:
     later = _round(call, function, names)
     gc.collect()
     memory = max(own_memory() - before, 0)
+    kept_now = kept()
+    names = [f"others.{number}" for number in range(int(n))]
+    gc.disable()
+    uncollected = _round(call, function, names)
+    gc.enable()
     what = "label values kept" if kind == "metrics" else "circuits kept"
     return {
         "first call": first,
+        "first call, no collector": uncollected,
         "later call": later,
         "memory": float(memory),
-        what: float(kept()),
+        what: float(kept_now),
     }
 
 
