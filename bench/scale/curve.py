@@ -178,6 +178,9 @@ class Curve:
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         lines.insert(1, "|" + " --- |" * len(rows[0]))
         notes = [line for note in self._notes() for line in ("", *_folded(note))]
+        notes = [
+            line.partition(";")[0] if line.startswith("not measured") else line for line in notes
+        ]
         return "\n".join([*_folded(self.method), "", *lines, *notes])
 
     def _rows(self, cells: list[list[str]]) -> list[tuple[str, ...]]:

@@ -100,6 +100,14 @@ def test_the_docs_have_ratios_and_exponents_and_no_time_of_this_machine():
     assert "MB" not in curve().markdown()
 
 
+def test_the_docs_name_the_sizes_that_are_left_out_without_their_times():
+    """How long they would take is a time of this machine."""
+    left_out = "not measured: 1,000,000; 1,000,000 would take some 100 s of 3 s left"
+    found = Curve("a", "A", "n", "", [Series("call")], curve().points, left_out)
+    assert found.markdown().endswith("\nnot measured: 1,000,000")
+    assert left_out in found.text()
+
+
 def test_a_reason_explains_an_exponent_above_its_limit():
     """It stands below the table, and only if the exponent is above."""
     assert "peak: it keeps all" in curve(reason="it keeps all").text()
