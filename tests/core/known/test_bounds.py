@@ -28,6 +28,22 @@ def test_what_rows_state_is_bounded():
     assert 0 < len(resolve._known) <= CACHE_SIZE
 
 
+def test_what_rows_of_classes_state_is_bounded():
+    module = "tests_of_bounds"
+    named = {f"Made{number}": number for number in range(CACHE_SIZE + 5)}
+    rows = {
+        f"{module}.{name}": Row(Kind.TRANSIENT, f"row {number}") for name, number in named.items()
+    }
+    REGISTRY.register(Table("tests", rows, packages=(module,)))
+    try:
+        for name, number in named.items():
+            cls = type(name, (Exception,), {"__module__": module})
+            assert kind_of(cls()).reason == f"row {number}"
+    finally:
+        REGISTRY.unregister("tests")
+    assert 0 < len(resolve._of_rows) <= CACHE_SIZE
+
+
 def test_what_is_known_of_classes_is_bounded():
     for number in range(CACHE_SIZE + 5):
         cls = type(f"Made{number}", (ConnectionError,), {})

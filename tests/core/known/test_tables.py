@@ -197,6 +197,47 @@ def test_the_request_may_be_that_of_the_response_or_its_description():
     assert unsafe_request(carrying(Lost(), response=response))
 
 
+class Shielded(Exception):
+    """Its request is a property, as httpx's is, and raises if there is none."""
+
+    @property
+    def request(self):
+        if not self.args:
+            raise RuntimeError("no request was set")
+        return self.args[0]
+
+
+def test_a_request_may_be_a_property():
+    assert unsafe_request(Shielded(Request("POST"))) == "POST without an Idempotency-Key"
+    assert unsafe_request(Shielded(Request("GET"))) == unsafe_request(Shielded()) == ""
+    assert unsafe_request(carrying(Shielded(), request_info=Request("PATCH")))
+
+
+def test_what_is_inside_keeps_its_request():
+    """The wrapper carries none: that of the failure inside decides."""
+    inside = carrying(Lost(), request=Request("POST"))
+    found = kind_of(carrying(Wrapping(), orig=inside))
+    assert found.is_ambiguous
+    assert found.unsafe == "POST without an Idempotency-Key"
+
+
+class HalfReady:
+    """An answer whose first attribute raises."""
+
+    status = 503
+
+    @property
+    def status_code(self):
+        raise RuntimeError("not read yet")
+
+
+def test_a_status_is_found_behind_an_attribute_that_raises():
+    error = carrying(Answer(), response=HalfReady())
+    assert status_of(error) == 503
+    assert [*by_status().read(error)] == [503]
+    assert by_status().cases(error) == ("503",)
+
+
 def test_the_note_on_an_unsafe_request_names_the_way_out():
     """Who reads the traceback learns what to send."""
     error = carrying(Lost(), request=Request("POST"))

@@ -246,6 +246,16 @@ def test_what_only_looks_like_a_mark_on_a_response_is_none(note):
     assert newest_mark(StatusError(Response(extensions={"ms_gave_up": note}))) is None
 
 
+class Unread:
+    @property
+    def extensions(self):
+        raise RuntimeError("not read yet")
+
+
+def test_a_response_that_cannot_be_asked_has_no_mark():
+    assert newest_mark(StatusError(Unread())) is None
+
+
 def test_the_header_is_for_that_very_failure_alone():
     """A cause and a member of a group count; a context does not, nor a note that is no mark."""
     assert gave_up_headers(marked(moment=-1)) == {"Mainstay-Gave-Up": "3"}
