@@ -23,7 +23,7 @@ quiet = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-all check check-rest format format-check lint types layers \
-	commits docs trace trace-check cover api bench bench-scale counts crash mutate dist hooks clean
+	commits docs trace trace-check cover api bench bench-long bench-scale counts crash mutate dist hooks clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,8 +104,11 @@ cover: $(READY) ## every branch of core/, by the tests of core/ alone
 api: $(READY) ## write api.txt anew; review the diff
 	@$(BIN)/python tools/api.py --write
 
-bench: $(VENV)/.bench ## the benchmark tables, against peers
+bench: $(VENV)/.bench ## the benchmark tables, against peers; five minutes
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-long: $(VENV)/.bench ## the tables that need servers, wait in real time or fill a store; half an hour
+	@$(BIN)/python -m bench --long $(ARGS)
 
 bench-scale: $(VENV)/.bench ## how cost grows with size, as exponents; ARGS=--quick for two minutes, ARGS=--full for 10⁷ records
 	@$(BIN)/python -m bench.scale $(ARGS)

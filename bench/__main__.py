@@ -1,4 +1,4 @@
-"""`python -m bench [TABLE ...] [--json] [--quick | --counted]`."""
+"""`python -m bench [TABLE ...] [--long] [--json] [--quick | --counted]`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ def main() -> int:
     tables = find_tables()
     parser = argparse.ArgumentParser(prog="python -m bench", description=bench.__doc__)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(tables)}")
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help="the tables that need servers, wait in real time or fill a store, not the others",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--quick", action="store_true", help="under 40 s, with more noise")
+    parser.add_argument("--quick", action="store_true", help="under a minute, with more noise")
     parser.add_argument(
         "--counted",
         action="store_true",
@@ -38,9 +43,10 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.tables) - set(tables):
         parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(tables)}")
-    chosen = {name: tables[name] for name in tables if name in options.tables or not options.tables}
     if options.counted:
-        return count(chosen, options.report)
+        named = {name: tables[name] for name in options.tables}
+        return count(named or tables, options.report)
+    chosen = choose(tables, options.tables, is_long=options.long)
     measured = measure(chosen, QUICK if options.quick else Effort(), is_json=options.json)
     if options.json:
         document = {"environment": environment(), "tables": [table.data() for table in measured]}
@@ -63,6 +69,15 @@ def count(modules: dict[str, ModuleType], report: Path | None) -> int:
         paths = {f"{name.replace('.', '/')}.py": name not in bad for name in tables}
         report.write_text(json.dumps({"met": paths}, indent=2), encoding="utf-8")
     return 1 if missed else 0
+
+
+def choose(
+    tables: dict[str, ModuleType], names: list[str], *, is_long: bool
+) -> dict[str, ModuleType]:
+    """The tables that are named; without names those of `make bench`, or the long ones."""
+    if names:
+        return {name: tables[name] for name in tables if name in names}
+    return {n: table for n, table in tables.items() if getattr(table, "IS_LONG", False) is is_long}
 
 
 def find_tables() -> dict[str, ModuleType]:

@@ -27,6 +27,7 @@ from mainstay.core.base.event import Event
 from mainstay.core.events.codec import encode
 
 ORDER = 18
+IS_LONG = True
 COUNT = 40_000
 SLICE = 4_000  # events between two flushes: a call takes longer than the loop that stands for it
 POLICY = RetryPolicy(name="bench", max_attempts=5, backoff=Backoff.constant(0.0))

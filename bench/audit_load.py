@@ -21,6 +21,7 @@ from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.audit import AuditLog, verify_log
 
 ORDER = 19
+IS_LONG = True
 ASKED = 20_000
 """Failing calls a second that are asked for."""
 TASKS = 200

@@ -23,6 +23,7 @@ from mainstay import RetryPolicy, deadline
 from mainstay.testing.proxy.proxy import FaultProxy
 
 ORDER = 23
+IS_LONG = True
 DEADLINE = 0.3
 
 

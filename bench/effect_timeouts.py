@@ -26,6 +26,7 @@ from mainstay.profiles.effects import (
 from mainstay.testing import FaultProxy
 
 ORDER = 24
+IS_LONG = True
 GOAL = at_most(1.0)
 AT_ONCE = 10
 DATABASE = DatabaseRetryConfig(connection_timeout_seconds=1.5, query_timeout_seconds=2.0)

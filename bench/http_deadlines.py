@@ -22,6 +22,7 @@ from bench.table import Table
 from mainstay import DeadlineExceeded, RetryPolicy, deadline
 
 ORDER = 21
+IS_LONG = True
 DEADLINE, TIMEOUT = 0.2, 30.0
 FAULTS = ("never answers", "slow headers", "slow body")
 SLOW_NAME, LOOKUP = "slow.example", 0.6

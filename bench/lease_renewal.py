@@ -27,6 +27,7 @@ from mainstay.stores.open import open_store
 from mainstay.testing.proxy import FaultProxy
 
 ORDER = 19
+IS_LONG = True
 AWAY = 0.02
 """Seconds of a round trip to the server."""
 AT_ONCE = 48

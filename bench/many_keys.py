@@ -25,6 +25,7 @@ from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.stores.sqlite.store import SqliteStore
 
 ORDER = 15
+IS_LONG = True
 FEW, MANY, MANY_QUICK = 1_000, 1_000_000, 200_000
 
 

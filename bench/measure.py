@@ -46,8 +46,8 @@ _turn_of_the_loop = asyncio.sleep  # kept: the failure table stubs asyncio.sleep
 class Effort:
     """How long to measure: `seconds` for a race, `repeats` for each fresh process."""
 
-    seconds: float = 10.0
-    repeats: int = 6
+    seconds: float = 5.0
+    repeats: int = 4
     parts: int = 9
     batch: float = 0.0004
     is_quick: bool = False

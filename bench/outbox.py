@@ -17,6 +17,7 @@ from bench.table import Row, Table, at_least, at_most
 from mainstay import Engine
 
 ORDER = 23
+IS_LONG = True
 ADD, FLAT, LATENCY, PEER = at_most(1.3), at_most(1.3), at_most(20.0), at_least(1.5)
 _RAW = (
     "CREATE TABLE raw_outbox"

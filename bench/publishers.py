@@ -23,6 +23,7 @@ from mainstay import Engine
 from mainstay.publishers import Message, open_publisher
 
 ORDER = 32
+IS_LONG = True
 AT_ONCE = 100
 RELAY = at_least(0.5)
 METHOD = "Throughput, mainstay ÷ the other side, interleaved; every message is acknowledged."

@@ -29,6 +29,7 @@ from mainstay.core.saga.record import reduce
 from mainstay.drivers.saga.records import OPEN_SAGAS, SPACE
 
 ORDER = 23
+IS_LONG = True
 MINE, DBOS = "a saga of three steps", "a DBOS workflow of three steps"
 BARE = "four commits by sqlite3 alone"
 """The least that a saga of three steps writes: a step is begun after that is written, and the end

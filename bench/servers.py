@@ -28,6 +28,7 @@ from mainstay import Engine
 Said = tuple[tuple[Any, ...], dict[str, Any]]
 
 ORDER = 16
+IS_LONG = True
 GOAL = at_most(1.3)
 MINE, RAW = "mainstay", "the same {} round trips by hand"
 RAW_KEYS = 50_000_000  # where the keys of the raw side begin

@@ -26,6 +26,7 @@ from mainstay import Engine, MainstayError, RetryPolicy
 from mainstay.testing.proxy import FaultProxy
 
 ORDER = 19
+IS_LONG = True
 DEADLINE, TIMEOUT = 0.5, 30.0
 GOAL = at_most(100.0)
 CALLERS = 64

@@ -8,35 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from mainstay.drivers.call.callables import name_of, refuse_positional
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
-from mainstay.drivers.guards.registry import CircuitRegistry, lost_by
-from mainstay.drivers.idempotency.keys import KeyOptions
-from mainstay.drivers.idempotency.purging import EVERY
-from mainstay.drivers.idempotency.records import MAX_RESULT, Records
-from mainstay.drivers.inbox.escalation import Escalation
+from mainstay.drivers.idempotency.limits import MAX_RESULT, PURGE_EVERY
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
 from mainstay.engine.calls import EngineCalls
+from mainstay.engine.later import MEMORY
 from mainstay.engine.operations import KeyedOperation, Operation, check_operation
 from mainstay.engine.registry import PolicyRegistry
 from mainstay.engine.views import EngineView
 from mainstay.engine.wiring import (
     audit_of,
     check_arguments,
+    check_sinks,
+    circuits_of,
     flush_all,
     seconds_of,
-    settle_rooms,
-    start_purging,
     start_sharing,
 )
 from mainstay.errors import UsageError
-from mainstay.runtime.fork import make_lock
-from mainstay.runtime.waits import Waits
+from mainstay.runtime.fork import make_lock, make_rlock
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 from mainstay.stores.timed import timed
@@ -59,6 +53,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.idempotency.keys import KeyFields
+    from mainstay.drivers.idempotency.records import Records
     from mainstay.drivers.layers.order import Layer
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.ports import Sink, Store
@@ -126,7 +121,7 @@ class Engine(EngineCalls, EngineView):
         share: Seconds | None = 1.0,
         store_wait: Seconds = 0.0,
         max_result: int | None = MAX_RESULT,
-        purge: Seconds | None = EVERY,
+        purge: Seconds | None = PURGE_EVERY,
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,
@@ -140,33 +135,44 @@ class Engine(EngineCalls, EngineView):
         self._redact = redact
         self.strict = strict
         self._entropy = Entropy(seed)
-        self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
+        self._making = make_rlock()
+        if breaker is not None or breakers or global_breaker is not None:
+            self.circuits = circuits_of(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._sites, self._sites_lock = {}, make_lock()
         self._counts: CallCounts | None = None
-        self._share_every, patience, every = seconds_of(share, store_wait, purge, max_result)
-        opened = open_store(store, needs)  # last: what is refused leaves nothing open
+        self._share_every, self._patience, self._purge_every = seconds_of(
+            share, store_wait, purge, max_result
+        )
+        self._max_result = max_result
+        needs = tuple(needs)
+        check_sinks(self._sinks)
+        is_later = type(store) is str and store == MEMORY and not needs and audit is not True
+        opened = None if is_later else open_store(store, needs)  # last: nothing is left open
         self.audit = self._start_audit(audit, opened)
-        self.store = timed(opened, self._sinks)
-        self.records = Records(
-            self.store, store_wait=patience, redact=redact, listeners=self._sinks,
-            max_result=max_result,
-        )  # fmt: skip
-        self.records.purging = start_purging(self.store, every)
-        settle_rooms(self)
-        self._escalation = Escalation(self.inbox, redact)
-        self._sharing = start_sharing(self.store, self.circuits, self._guards, self._share_every)
-        self._waits = Waits(self.store) if "durable" in self.store.abilities else None
+        if opened is not None:
+            self._start_store(opened)
         self._start_outbox(outbox)
 
+    def _start_store(self, opened: Store) -> None:
+        """Takes a store, and what one that outlives the process has beside it."""
+        self._opened = self.store = timed(opened, self._sinks)
+        if "durable" not in opened.abilities:
+            return
+        from mainstay.runtime.waits import Waits
+
+        self._sharing = start_sharing(self.store, self.circuits, self._guards, self._share_every)
+        self._waits = Waits(self.store)
+
     def _start_audit(
-        self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
+        self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store | None
     ) -> AuditLog | None:
         """Makes the audit log one of the sinks; lets it count the calls, if it does so."""
         found = audit_of(audit, self._sinks, store)
         if found is not None and found not in self._sinks:
             self._sinks = (*self._sinks, found)
-            self.circuits.listen(found)
+            if "circuits" in self.__dict__:
+                self.circuits.listen(found)
         if found is not None and found.counts_calls:
             from mainstay.drivers.guards.counting import CallCounts
 
@@ -235,6 +241,8 @@ class Engine(EngineCalls, EngineView):
         7
         """
         if key is not None or connection is not None or options:
+            from mainstay.drivers.idempotency.keys import KeyOptions
+
             site = self._site(name, idempotency or "keyed", cancel, policy, escalate)
             if key is None:
                 raise UsageError("these options need a key", hint='key="order-7"')
@@ -325,6 +333,8 @@ class Engine(EngineCalls, EngineView):
                 f"key = {key!r}: must be a function of the call's arguments",
                 hint="for one call with a key of its own, use operation(name, key=...)",
             )
+        from mainstay.drivers.idempotency.keys import KeyOptions
+
         chosen = KeyOptions(key=key, **options)
 
         def decorate(function: F) -> F:
@@ -344,6 +354,10 @@ class Engine(EngineCalls, EngineView):
         >>> Engine().health().status, Engine().health().is_ready
         ('healthy', True)
         """
+        from msgspec.structs import replace
+
+        from mainstay.drivers.guards.registry import lost_by
+
         counts, lost = self.records.incidents(), lost_by(self._sinks)
         report = self.circuits.health()
         why = "the engine is closed" if self._is_closed else report.unready
@@ -378,6 +392,7 @@ class Engine(EngineCalls, EngineView):
         check_idempotency(idempotency or "idempotent", policy)
         counted = None if self._counts is None else self._counts.of(name)
         escalates = self.escalate if escalate is None else escalate
+        circuits = self.circuits.of(name) if "circuits" in self.__dict__ else ()
         return Site(
             policy,
             name,
@@ -385,7 +400,7 @@ class Engine(EngineCalls, EngineView):
             listeners=(*self._sinks, self._escalation) if escalates else self._sinks,
             entropy=self._entropy,
             cancel=cancel,
-            gate=gate_of(self.circuits.of(name), self._guards, counted),
+            gate=gate_of(circuits, self._guards, counted),
             redact=self._redact,
             waits=self._waits,
         )
@@ -410,17 +425,26 @@ class Engine(EngineCalls, EngineView):
             return
         self._is_closed = True
         self._sites.clear()
-        for part in (self._outbox, self._waits, self._sharing, self.records.purging):
+        made = self.__dict__
+        records: Records | None = made.get("records")
+        purging = None if records is None else records.purging
+        for part in (self._outbox, self._waits, self._sharing, purging):
             if part is not None:
                 part.close()
-        self._escalation.flush()
+        if "_escalation" in made:
+            self._escalation.flush()
         self._close_views()
         flush_all(self._sinks)
         if self.audit is not None:
             if self._counts is not None:
                 self.audit.count_no_more(self._counts.events)
             self.audit.close()
-        self.records.close()
+        if records is not None:
+            records.close()
+        elif self._opened is not None:
+            self._opened.close()
+        elif "store" in made:
+            self.store.close()
 
     def __enter__(self) -> Self:
         return self

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.engine.later import LaterParts
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
     from typing import Any
 
     from mainstay.core.inbox.items import Decision, Item
-    from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.call.site import Entropy, Site
     from mainstay.drivers.compensation import Compensation
     from mainstay.drivers.guards.breaker import CircuitBreaker
-    from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.guards.shared import Sharing
-    from mainstay.drivers.idempotency.records import Records
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.drivers.inbox.operators import Operators
     from mainstay.drivers.pipeline.runs import PipelineRuns
@@ -26,24 +25,21 @@ if TYPE_CHECKING:
     from mainstay.engine.operations import Operation
     from mainstay.engine.outbox import Consumed, Outbox
     from mainstay.engine.registry import PolicyRegistry
-    from mainstay.ports import Sink, Store
+    from mainstay.ports import Sink
+    from mainstay.runtime.waits import Waits
 
 
-class EngineView:
+class EngineView(LaterParts):
     """The parts of an engine that other code reads."""
 
-    records: Records
-    circuits: CircuitRegistry
-    store: Store
     policies: PolicyRegistry
-    _sinks: tuple[Sink, ...]
-    _redact: Redactor | None
     _entropy: Entropy
     _is_closed = False
     _outbox: Outbox | None = None
     _outbox_place: str | None = None
     _guards: tuple[Guard, ...]
-    _sharing: Sharing | None
+    _sharing: Sharing | None = None
+    _waits: Waits | None = None
     _share_every: float | None
     operation: Callable[..., Operation]
 
@@ -225,8 +221,7 @@ class EngineView:
         return self.outbox.consumed(connection, consumer, message_id)
 
     def _start_outbox(self, place: str | None) -> None:
-        """Opens the outbox if it has a database of its own; decides who settles dead letters."""
-        self.inbox.settle("dead_letter", self._settle_dead_letter)
+        """Opens the outbox if it has a database of its own."""
         self._outbox_place = place
         if place is not None:
             try:

@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.drivers.idempotency.keys import check_max_result
+from mainstay.drivers.idempotency.limits import check_max_result
 from mainstay.errors import UsageError
-from mainstay.ports import methods_of
+from mainstay.ports import methods_of, wants_of
 from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -54,6 +54,19 @@ def check_arguments(seed: Any, redact: Any) -> None:
             )
 
 
+def check_sinks(sinks: tuple[Sink, ...]) -> None:
+    """Raises UsageError if a sink declares what one of its methods receives, and has it not."""
+    for sink in sinks:
+        wants_of(sink)
+
+
+def circuits_of(*given: Any) -> CircuitRegistry:
+    """The circuits of an engine that has some."""
+    from mainstay.drivers.guards.registry import CircuitRegistry
+
+    return CircuitRegistry(*given)
+
+
 def seconds_of(
     share: Seconds | None, store_wait: Seconds, purge: Seconds | None, max_result: int | None
 ) -> tuple[float | None, float, float | None]:
@@ -70,16 +83,20 @@ def seconds_of(
 
 
 def audit_of(
-    audit: AuditLog | str | os.PathLike[str] | bool | None, sinks: tuple[Sink, ...], store: Store
+    audit: AuditLog | str | os.PathLike[str] | bool | None,
+    sinks: tuple[Sink, ...],
+    store: Store | None,
 ) -> AuditLog | None:
     """The audit log of an engine: as asked for, else one of its sinks, else its store's own.
 
-    If that fails, the store is closed: the engine is not built.
+    If that fails, the store is closed: the engine is not built. One that is not open yet is in
+    memory, and keeps no log.
     """
     try:
         return _opened(_among(sinks) if audit is None else audit, store)
     except Exception:
-        store.close()
+        if store is not None:
+            store.close()
         raise
 
 
@@ -93,15 +110,16 @@ def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
 
 
 def _opened(
-    audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
+    audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store | None
 ) -> AuditLog | None:
-    if audit is False or (audit is None and "audit" not in store.abilities):
+    if audit is False or (audit is None and (store is None or "audit" not in store.abilities)):
         return None
     from mainstay.audit.log import AuditLog
 
     if isinstance(audit, AuditLog):
         return audit
     if audit is True or audit is None:
+        assert store is not None, "what is opened later is asked for no log"
         open_store(store, needs=["audit"])
         return AuditLog(store)
     return AuditLog(audit)
@@ -110,11 +128,11 @@ def _opened(
 def start_sharing(
     store: Store, circuits: CircuitRegistry, guards: tuple[Guard, ...], interval: float | None
 ) -> Sharing | None:
-    """Shares circuits and budgets, if there are any and the store outlives the process."""
+    """Shares circuits and budgets of a store that outlives the process, if there are any."""
     from mainstay.drivers.guards.budget import is_shareable
 
     is_needed = circuits.is_used or any(map(is_shareable, guards))
-    if interval is None or not is_needed or "durable" not in store.abilities:
+    if interval is None or not is_needed:
         return None
     from mainstay.drivers.guards.shared import Sharing
 
@@ -133,7 +151,7 @@ def start_purging(store: Store, every: float | None) -> Purging | None:
     return Purging(store, every)
 
 
-def settle_rooms(engine: Rooms) -> None:
+def settle_rooms(engine: Rooms, inbox: Inbox) -> None:
     """Has decisions on items carried out by the features that raise them; sagas when needed."""
     from mainstay.drivers.inbox.resolution import exhausted_calls
 
@@ -143,10 +161,10 @@ def settle_rooms(engine: Rooms) -> None:
     def settle_run(item: Item, decision: Decision) -> str | None:
         return engine.pipelines.settle(item, decision)
 
-    engine.inbox.settle("exhausted", exhausted_calls(engine.store, engine.circuits))
-    engine.inbox.settle("stuck_saga", settle_saga)
-    engine.inbox.settle("quarantine", settle_run, is_first=True)
-    engine.inbox.settle("governance", settle_run, is_first=True)
+    inbox.settle("exhausted", exhausted_calls(engine.store, engine.circuits))
+    inbox.settle("stuck_saga", settle_saga)
+    inbox.settle("quarantine", settle_run, is_first=True)
+    inbox.settle("governance", settle_run, is_first=True)
 
 
 def flush_all(sinks: tuple[Sink, ...]) -> None:

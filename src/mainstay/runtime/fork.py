@@ -172,16 +172,18 @@ def _before() -> None:
         PROCESS.is_prepared = True
 
 
+LOADED_LATER = ["mainstay.core.redact.redactor"]
+"""The modules that calls load when they first need them; an engine adds those of its parts."""
+
+
 def _finish_imports() -> None:
     """Waits for imports of this package that other threads have begun.
 
-    The child would wait for ever for the lock of such a module. What a failing call loads is loaded
+    The child would wait for ever for the lock of such a module. What a call may load is loaded
     here, since a thread may need it at any moment.
     """
-    from mainstay.core.redact import redactor
-
     begun = [name for name, found in list(sys.modules.items()) if _is_begun(name, found)]
-    for name in (redactor.__name__, *begun):
+    for name in (*LOADED_LATER, *begun):
         try:
             __import__(name)
         except Exception:  # noqa: S112 -- the thread that has begun it reports it

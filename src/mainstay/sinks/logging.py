@@ -11,8 +11,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mainstay.core.base.printable import printable_json
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.describe import shown, usual_redactor
@@ -100,6 +98,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def _json(line: dict[str, Any]) -> str:
+    import msgspec  # few write JSON to a log, and it takes long to load
+
     try:
         return msgspec.json.encode(line, enc_hook=str).decode()
     except UnicodeEncodeError:  # half a surrogate, which has no UTF-8

@@ -81,7 +81,8 @@ def _made(request: ExecRequest, loaded: Loaded, url: str | None) -> Engine:
     breaker, circuit = circuit_of(request, loaded)
     loaded.override([] if url is None else [f"store={url}"])
     engine = build_from(lambda **parts: Engine(**{**parts, "breaker": breaker}), loaded)
-    engine.circuits.own_names[request.operation] = circuit
+    if breaker is not None:
+        engine.circuits.own_names[request.operation] = circuit
     return engine
 
 

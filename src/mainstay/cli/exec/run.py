@@ -12,15 +12,11 @@ from msgspec.structs import replace
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
-from mainstay.cli.exec.key_record import record_of
 from mainstay.cli.exec.report import Reporter, what_failed
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import config_arguments, configuration
-from mainstay.core.codec.canonical import fingerprint
-from mainstay.core.inbox.items import Item
 from mainstay.core.retry.effects import EXHAUSTED
 from mainstay.core.retry.give_up import reason_of
-from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import frames
 from mainstay.drivers.process.command import is_output, output_of
@@ -141,14 +137,20 @@ class _Run:
         """Finds the record of the key; the working directory if the key stands for it too."""
         if self.request.key is None:
             return None
+        from mainstay.cli.exec.key_record import record_of
+
         found = record_of(self.request, self.engine.records)
         self.engine.records.place = found.place
         return found.folder
 
     def _kept_at_most(self, options: ProcessOptions) -> ProcessOptions:
         """The options, with no more output than the store takes: it knows by now how much."""
+        if options.keep is None:
+            return options
+        from mainstay.drivers.idempotency.keys import KeyOptions
+
         room = self.engine.records.size_limit(KeyOptions(), self.request.operation)
-        if options.keep is None or room is None:
+        if room is None:
             return options
         most = max(1, (room - _AROUND) * 3 // 4)  # it is kept as base64
         return options if options.keep <= most else replace(options, keep=most)
@@ -294,6 +296,8 @@ class _Run:
 
     def _escalated(self, failure: Exception) -> int:
         """Raises an inbox item and prints its id; if that fails, returns the command's code."""
+        from mainstay.core.codec.canonical import fingerprint
+        from mainstay.core.inbox.items import Item
         from mainstay.core.redact.command_line import redacted_line
 
         request, attempts = self.request, len(self.history)

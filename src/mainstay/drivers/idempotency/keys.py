@@ -19,6 +19,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.arguments import bound_arguments, key_text, shape_of
 from mainstay.core.codec.canonical import canonical, fingerprint
+from mainstay.drivers.idempotency.limits import check_max_result
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
@@ -128,13 +129,6 @@ def after_crash(options: KeyOptions, idempotency: str) -> str:
     """
     usual = "retry" if idempotency == "idempotent" else "unknown"
     return "unknown" if idempotency == "unsafe" else options.on_crash or usual
-
-
-def check_max_result(check: Checker, max_result: int | None) -> int | None:
-    """The bytes of a result that are kept at most."""
-    if max_result is None:
-        return None
-    return check.count("max_result", max_result, 1 << 50)
 
 
 class Keying:

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.spaces import Space
 from mainstay.core.idempotency.purge import TURN, is_due, take_turn
+from mainstay.drivers.idempotency.limits import PURGE_EVERY
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.fork import make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from mainstay.ports import Store
 
-EVERY = 300.0
-"""Seconds between two purges."""
 _SPACE = Space.PURGES.value
 _BATCH = 500
 """Records in one step: some ten milliseconds, for which a SQLite file is locked."""
@@ -46,7 +45,7 @@ class Purging:
     >>> purging.close()
     """
 
-    def __init__(self, store: Store, every: float = EVERY) -> None:
+    def __init__(self, store: Store, every: float = PURGE_EVERY) -> None:
         self._store = store
         self.every = every
         self._is_closed = False

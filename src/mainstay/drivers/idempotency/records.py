@@ -22,6 +22,7 @@ from mainstay.drivers.idempotency import driver
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import Keying, after_crash
 from mainstay.drivers.idempotency.late_steps import LateSteps
+from mainstay.drivers.idempotency.limits import MAX_RESULT
 from mainstay.drivers.inbox.inbox import Inbox
 from mainstay.drivers.inbox.resolution import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
@@ -49,9 +50,6 @@ _COUNTED = ("hit", "record", "conflict", "lost", "unknown", "expired", "not_kept
 _USUAL = ("hit", "record", "conflict")
 _WRITTEN = ("record", "not_kept")
 _EMITTED = ("hit", "record", "not_kept")
-MAX_RESULT = 64 << 20
-"""Bytes of a result that are kept at most, unless another number is chosen. Over a slow connection
-larger ones would not be written within the timeout of a store."""
 _RESERVE = 1024
 """Bytes of a record besides its outcome, its metadata and its key."""
 
