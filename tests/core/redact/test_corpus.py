@@ -35,8 +35,30 @@ FOUND = Counter(
     }
 )
 """At least so many secrets of the unread half of the fourth corpus, by group: its last score."""
-CHANGED = 4
-"""At most so many harmless texts of that half may lose something."""
+FOUND_IN_FIFTH = Counter(
+    {
+        "apart": 31,
+        "calls": 21,
+        "cards": 17,
+        "command-lines": 31,
+        "connstrings-files": 13,
+        "fields": 16,
+        "headers": 23,
+        "other-notation": 28,
+        "private-keys": 21,
+        "quoting": 29,
+        "sentences": 29,
+        "sql": 17,
+        "text-in-text": 31,
+        "token-shapes": 35,
+        "url": 21,
+        "value-decides": 15,
+        "xml-forms": 18,
+    }
+)
+"""The same of the fifth corpus."""
+CHANGED = {score.FOURTH: 4, score.FIFTH: 5}
+"""At most so many harmless texts of those halves may lose something."""
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
@@ -68,17 +90,22 @@ def test_secrets_of_a_second_author_are_found(scored):
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 @pytest.mark.parametrize(
-    ("corpus", "scored"), [(score.THIRD, False), (score.THIRD, True), (score.FOURTH, False)]
+    ("corpus", "scored"),
+    [(score.THIRD, False), (score.THIRD, True), (score.FOURTH, False), (score.FIFTH, False)],
 )
-def test_secrets_of_a_third_and_a_fourth_author_are_found(corpus, scored):
+def test_secrets_of_a_third_and_later_authors_are_found(corpus, scored):
     """All of the halves that are read."""
     assert not score.score("secrets", scored=scored, corpus=corpus).misses
     assert not score.score("harmless", scored=scored, corpus=corpus).misses
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
-def test_secrets_that_nobody_has_read_are_found_as_before():
-    """No group of the unread half may lose what it had; no text of it is shown."""
-    found = score.score("secrets", scored=True, corpus=score.FOURTH)
-    assert FOUND - found.right == Counter()
-    assert len(score.score("harmless", scored=True, corpus=score.FOURTH).misses) <= CHANGED
+@pytest.mark.parametrize(
+    ("corpus", "least"), [(score.FOURTH, FOUND), (score.FIFTH, FOUND_IN_FIFTH)]
+)
+def test_secrets_that_nobody_has_read_are_found_as_before(corpus, least):
+    """No group of an unread half may lose what it had; no text of it is shown."""
+    found = score.score("secrets", scored=True, corpus=corpus)
+    assert least - found.right == Counter()
+    changed = len(score.score("harmless", scored=True, corpus=corpus).misses)
+    assert changed <= CHANGED[corpus]
