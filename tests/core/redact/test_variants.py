@@ -1068,6 +1068,7 @@ KEPT = (
     '<input type="hidden" name="csrf_token" value="{{ csrf_token }}">',
     "<p>Password: <em>hidden</em></p>",
     "<th>Token</th>",
+    "<table><tr><td>Token</td></tr><tr><td>none</td></tr></table>",
     "type: 'password', label: 'Password'",
     '{ type: "password", name: "password" }',
     "{ name: 'password', type: 'password', label: 'Password' }",
