@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 _ONCE = Policy(name="once", max_attempts=1)
 _OPEN = CircuitState.OPEN
+_USUAL = BreakerSettings()
+"""What circuits have that are given nothing else: frozen, so that they share it."""
 now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
@@ -111,7 +113,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
             raise UsageError(f"settings = {settings!r} is no BreakerSettings")
         if settings is not None and fields:
             raise UsageError("give settings or their fields, not both", hint="settings.replace()")
-        self.settings = settings or BreakerSettings(**fields)
+        self.settings = settings or (BreakerSettings(**fields) if fields else _USUAL)
         self.rule: BreakerSettings = self.settings
         self._lock = make_lock()
         key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
