@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from mainstay.core.outbox.payload import attributes_json, check_text, encoded
+from mainstay.core.outbox.payload import attributes_json, check_text, check_texts, encoded
 from mainstay.errors import UsageError
 
 
@@ -91,3 +91,20 @@ def test_attributes_are_checked():
 
 def test_extensions_are_kept():
     assert attributes_json({}, {"tenant": "t1"}) == '{"extensions":{"tenant":"t1"}}'
+
+
+@pytest.mark.parametrize("value", ["orders", "größe", "", "a\0b", "\ud800", None, 7, b"x", ["x"]])
+@pytest.mark.parametrize("name", ["topic", "aggregate_type", "aggregate_id"])
+def test_texts_that_are_checked_together_are_checked_as_each_alone(name, value):
+    """With the same error, and none where each is right."""
+    texts = {"topic": "t", "aggregate_type": "", "aggregate_id": ""} | {name: value}
+    alone = error_of(lambda: check_text(name, value, is_needed=name == "topic"))
+    assert error_of(lambda: check_texts(**texts)) == alone
+
+
+def error_of(check):
+    try:
+        check()
+    except UsageError as error:
+        return str(error)
+    return None

@@ -24,6 +24,7 @@ from mainstay import (
 )
 from mainstay.core.circuit import cluster
 from mainstay.stores.sqlite.store import SqliteStore
+from tests.processes import wait_until
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
 
@@ -132,6 +133,7 @@ def test_no_call_takes_a_step_of_the_store(url, monkeypatch):
     fail(engine, 1)
     assert state_of(engine) is CircuitState.OPEN
     fail(engine, 5)
+    wait_until(lambda: asked, "the step of the opening")  # a call waits 100 ms for it at most
     assert asked == [("mainstay-circuits", ("circuits", "pay"))]
     monkeypatch.undo()
     engine.close()
