@@ -7,8 +7,10 @@ import threading
 import pytest
 
 from mainstay import Engine, UsageError
-from mainstay.engine.later import _LATER
+from mainstay.engine.later import LaterParts, _Later
 from mainstay.ports import SinkWants
+
+LATER = {name: part.make for name, part in vars(LaterParts).items() if isinstance(part, _Later)}
 
 
 def python(code):
@@ -53,19 +55,19 @@ def test_a_fork_loads_what_a_call_could_load():
     assert python(code) == "[]"
 
 
-@pytest.mark.parametrize("name", sorted(_LATER))
+@pytest.mark.parametrize("name", sorted(LATER))
 def test_threads_get_one_part(name, monkeypatch):
     """A part that two threads ask for at once is made once."""
     engine = Engine()
     begun, go_on, second = threading.Event(), threading.Event(), threading.Event()
-    own = getattr(engine, _LATER[name])
+    own = getattr(engine, LATER[name])
 
     def make():
         (second if begun.is_set() else begun).set()
         go_on.wait(10)
         return own()
 
-    monkeypatch.setattr(engine, _LATER[name], make)
+    monkeypatch.setattr(engine, LATER[name], make)
     found = []
     threads = [
         threading.Thread(target=lambda: found.append(getattr(engine, name))) for _ in range(2)
@@ -109,7 +111,7 @@ def test_closing_makes_nothing():
     """An engine that was not used has nothing to close."""
     engine = Engine()
     engine.close()
-    assert not set(_LATER) & set(vars(engine))
+    assert not set(LATER) & set(vars(engine))
 
 
 def test_a_circuit_added_later_guards_new_sites():
@@ -132,3 +134,10 @@ def test_a_sink_that_lacks_a_method_is_refused_at_once():
 
     with pytest.raises(UsageError, match="store_step"):
         Engine(sinks=[Broken()])
+
+
+def test_no_hook_makes_the_attributes_of_an_engine_slow():
+    """A `__getattr__` of the class would: Python reads every attribute the long way then."""
+    assert len(LATER) == 4
+    assert not hasattr(Engine, "__getattr__")
+    assert Engine.__getattribute__ is object.__getattribute__

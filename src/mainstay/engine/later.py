@@ -28,13 +28,27 @@ MEMORY = "memory://"
 """The URL of the store that is opened later."""
 
 
-_LATER = {
-    "store": "_make_store",
-    "circuits": "_make_circuits",
-    "records": "_make_records",
-    "_escalation": "_make_escalation",
-}
-"""What makes each of them."""
+class _Later:
+    """A part that is made when the engine is asked for it, and is an attribute from then on.
+
+    A descriptor without `__set__` costs the other attributes nothing; a `__getattr__` of the class
+    would make each of them slower, and every call reads some.
+    """
+
+    def __init__(self, make: str) -> None:
+        self.make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, engine: LaterParts | None, owner: type) -> object:
+        if engine is None:
+            return self
+        with engine._making:  # noqa: SLF001 -- a part of the engine
+            made = engine.__dict__
+            if self._name not in made:
+                made[self._name] = getattr(engine, self.make)()
+            return made[self._name]
 
 
 LOADED_LATER += (
@@ -51,12 +65,8 @@ LOADED_LATER += (
 class LaterParts:
     """Makes the store in memory, the circuits, the records and what escalates, once each."""
 
-    store: Store
     _opened: Store | None = None
     """The store that was opened with the engine; its records are there whatever `store` is."""
-    circuits: CircuitRegistry
-    records: Records
-    _escalation: Escalation
     _making: threading.RLock
     """Held while a part is made: another thread that asks for it gets the same one."""
     _sinks: tuple[Sink, ...]
@@ -64,6 +74,11 @@ class LaterParts:
     _patience: float
     _purge_every: float | None
     _max_result: int | None
+
+    store: Store
+    circuits: CircuitRegistry
+    records: Records
+    _escalation: Escalation
 
     if TYPE_CHECKING:
 
@@ -74,14 +89,10 @@ class LaterParts:
         @property
         def pipelines(self) -> PipelineRuns: ...
     else:
-
-        def __getattr__(self, name: str) -> object:
-            if name not in _LATER:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            with self._making:
-                if name not in self.__dict__:
-                    self.__dict__[name] = getattr(self, _LATER[name])()
-            return self.__dict__[name]
+        store = _Later("_make_store")
+        circuits = _Later("_make_circuits")
+        records = _Later("_make_records")
+        _escalation = _Later("_make_escalation")
 
     def _make_store(self) -> Store:
         from mainstay.stores.open import open_store
