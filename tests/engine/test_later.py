@@ -31,6 +31,7 @@ def test_an_engine_that_only_retries_loads_little():
         "heavy = {'msgspec', 'inspect', 'hashlib', 'mainstay.drivers.idempotency.records',\n"
         "         'mainstay.drivers.inbox', 'mainstay.core.circuit', 'mainstay.stores.memory'}\n"
         "engine.close()\n"
+        "if sys.version_info >= (3, 14): heavy.discard('inspect')  # logging itself loads it\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     assert python(code) == "[]"

@@ -167,3 +167,43 @@ os._exit(0)
 def test_a_flush_that_fails_costs_no_other_nor_does_one_that_registers():
     """The error is raised when all are flushed."""
     assert run(FAILING) == (["one", "two", "then broken"], "")
+
+
+BESIDE_AN_IMPORT = """
+import importlib.abc, importlib.util, os, sys, threading, time
+import mainstay.runtime.fork
+assert "logging" not in sys.modules, "its hook is to be registered later, and so to run first"
+import logging
+
+class Slow(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name == "mainstay.slow" else None
+
+    def exec_module(self, module):
+        begun.set()
+        time.sleep(0.3)  # the other thread is in its hooks by then
+        module.logger = logging.getLogger("slow")
+
+begun = threading.Event()
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=__import__, args=("mainstay.slow",))
+thread.start()
+begun.wait()
+pid = os.fork()
+if not pid:
+    import mainstay.slow
+    mainstay.slow.logger.warning("from the child")
+    os._exit(0)
+thread.join()
+assert not logging._lock._is_owned(), "the hook of logging has released what it took"
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@needs_fork
+def test_a_fork_waits_for_an_import_that_needs_a_logger():
+    """Also if `logging` was loaded after us, so that its lock is taken before our hook runs."""
+    done = subprocess.run(
+        [sys.executable, "-c", BESIDE_AN_IMPORT], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, b"from the child" in done.stderr) == (0, True), done.stderr

@@ -24,6 +24,7 @@ import atexit
 import os
 import sys
 import threading
+from contextlib import contextmanager
 from os import getpid
 from threading import get_ident
 from weakref import WeakKeyDictionary, WeakSet
@@ -163,11 +164,12 @@ def leave_to_parent(thing: object) -> None:
 
 
 def _before() -> None:
-    """In the parent. Only one thread at a time is between this and `_after_in_parent`."""
+    """In the parent. Only one thread at a time is between the lock and `_after_in_parent`."""
+    if threading.active_count() > 1:
+        with _logging_unlocked():
+            _finish_imports()
     if _forking.acquire(timeout=_LONGEST):
         PROCESS.forking = get_ident()
-        if threading.active_count() > 1:
-            _finish_imports()
         _call_each(_befores)
         PROCESS.is_prepared = True
 
@@ -188,6 +190,29 @@ def _finish_imports() -> None:
             __import__(name)
         except Exception:  # noqa: S112 -- the thread that has begun it reports it
             continue
+
+
+@contextmanager
+def _logging_unlocked() -> Iterator[None]:
+    """Releases the lock that the hook of `logging` has taken, if that ran before ours.
+
+    It does if `logging` was loaded later than this module. An import that another thread has begun
+    may need a logger, and would wait for that lock while this thread waits for the import. At the
+    fork itself the lock is held again.
+    """
+    lock: threading.RLock | None = getattr(sys.modules.get("logging"), "_lock", None)
+    times = 0
+    if lock is None:
+        yield
+        return
+    while lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 -- Condition asks so too
+        lock.release()
+        times += 1
+    try:
+        yield
+    finally:
+        for _ in range(times):
+            lock.acquire()
 
 
 def _is_begun(name: str, module: object) -> bool:

@@ -50,6 +50,7 @@ def test_a_socket_is_asked_until_the_answer_is_whole(web):
         assert questions == [b"how\n"] * 3
 
 
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up <HTTPError:ResourceWarning")
 @pytest.mark.parametrize(
     ("answer", "error", "count"),
     [
@@ -72,6 +73,7 @@ def test_urllib(web, answer, error, count):
     assert web.count() == count
 
 
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up <HTTPError:ResourceWarning")
 @pytest.mark.parametrize(
     ("answer", "count"),
     [(Reset(), 1), (Close(), 1), (Status(500), 1), (Status(503), 3), (Status(429), 3)],
