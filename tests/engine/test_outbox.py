@@ -485,7 +485,7 @@ def test_a_connection_to_another_database_is_refused(outbox_place, tmp_path, req
             with outbox_place.connect() as connection:
                 engine.outbox.add(connection, topic="a", payload={})
                 engine.outbox.add(connection, topic="b", payload={})
-        assert topics(engine) == ["a", "b"] * 2
+        assert sorted(topics(engine)) == ["a", "a", "b", "b"]  # of no aggregate: in any order
         assert theirs.outbox.counts() == {}
 
 
