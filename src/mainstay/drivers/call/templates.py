@@ -5,12 +5,14 @@ than the call. So the wrapper is generated with the function's own parameters, a
 attrs generate methods: a template is compiled for each shape of parameters, the names are read off
 the code object and put into a copy of the compiled code, and all functions of one signature share
 that copy. Defaults stay the function's own objects. What has no code object to read (a builtin, a
-partial) goes through the same template with `*args, **kwargs`.
+partial) goes through the same template with `*args, **kwargs`. What the templates make of the
+commonest shapes is in shapes/, so that Python has compiled it before: `tools/wrappers.py --write`.
 
 A first attempt that succeeds costs one Python frame and nothing else; a failure is put in a box
 and handed to the driver. While it runs, the frame holds on to ms_active, by which
-runtime/enclosing.py counts such frames. Generated code is compiled under the name `<mainstay>`, at
-the line of its template: a traceback shows the number, and no text of a template.
+runtime/enclosing.py counts such frames. Generated code has the file name `<mainstay>`: a traceback
+shows the line of the wrapper, and no text of a template; `tools/wrappers.py first gated kept`
+prints a wrapper with its lines.
 
 All wrappers run in one namespace, FRAMES, by which runtime/enclosing.py knows them. Names of ours
 begin with ms_, so that they meet no parameter's.
@@ -18,7 +20,6 @@ begin with ms_, so that they meet no parameter's.
 
 from __future__ import annotations
 
-import sys
 from types import CellType, CodeType, FunctionType
 
 import mainstay.runtime.clock as clock
@@ -27,6 +28,7 @@ from mainstay.runtime.enclosing import FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TypeAlias
 
     from mainstay.core.base.types import UserValue
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     _Shape: TypeAlias = "tuple[int, int, int] | str"
     """How many parameters: positional, keyword only; and the flags of stars."""
 
-_FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
 def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     def first_attempt({parameters}):
@@ -229,7 +230,7 @@ def function_of(
             _shapes.clear()
         shape = _shapes.get(key[:2])
         if shape is None:
-            shape = _shapes[key[:2]] = _compile(path, signature.texts())
+            shape = _shapes[key[:2]] = _code_of(path, signature)
         code = _codes[key] = _renamed(shape, signature)
     cells = tuple([CellType(held[name]) for name in code.co_freevars])
     return FunctionType(code, FRAMES, code.co_name, None, cells)
@@ -256,15 +257,41 @@ def _renamed_const(const: object, means: dict[object, str]) -> object:
     return means.get(const, const) if type(const) is str else const
 
 
-def _compile(path: tuple[str, ...], texts: dict[str, str]) -> CodeType:
-    """The code of the wrapper that the maker in a template returns."""
+def _code_of(path: tuple[str, ...], signature: Signature) -> CodeType:
+    """The code of the wrapper of a path for the shape of a signature."""
+    _load(path)
+    maker = _shipped(path).get(signature.shape)
+    if maker is not None:
+        code = _inner(maker.__code__)
+        return code.replace(co_filename=_FILE, co_firstlineno=_FIRST_LINE)
+    return _inner(_inner(compile(source_of(path, signature), _FILE, "exec")))
+
+
+_FILE, _FIRST_LINE = "<mainstay>", 2
+
+
+def _shipped(path: tuple[str, ...]) -> Mapping[_Shape, FunctionType]:
+    """The makers of wrappers that are there as Python's source."""
+    if path == ("first",):
+        from mainstay.drivers.call.shapes.first import SHAPES
+    elif path == ("async_first",):
+        from mainstay.drivers.call.shapes.async_first import SHAPES
+    else:
+        return {}
+    return SHAPES
+
+
+def _inner(code: CodeType) -> CodeType:
+    """The function that is defined in the code."""
+    return next(each for each in code.co_consts if type(each) is CodeType)
+
+
+def source_of(path: tuple[str, ...], signature: Signature) -> str:
+    """The text of the maker of a wrapper; its parameters are called ms_0, ms_1 and so on."""
     text = _sources.get(path)
     if text is None:
-        _load(path)
         text = _sources[path] = _source(path)
-    whole = compile(text.format(**texts), "<mainstay>", "exec")
-    maker = next(each for each in whole.co_consts if type(each) is CodeType)
-    return next(each for each in maker.co_consts if type(each) is CodeType)
+    return text.format(**signature.texts())
 
 
 _sources: dict[tuple[str, ...], str] = {}
@@ -275,11 +302,9 @@ def _source(path: tuple[str, ...]) -> str:
     """The template of a path; what a shape puts in stands there in braces."""
     name, *asked = path
     start = _TEMPLATES.index(f"\ndef {name}(") + 1
-    text = _TEMPLATES[start:].partition("\n\n")[0]
-    line = _FIRST_LINE + _TEMPLATES.count("\n", 0, start)
+    text = _lines(_TEMPLATES[start:].partition("\n\n")[0], asked)
     goes_on = _REPORTING if "reported" in asked else _GOING_ON
     colour = "ms_a" if name.startswith("async_") else "ms_"
-    text = "\n" * (line - 1) + _lines(text, asked)
     for verb, function in goes_on.items():
         text = text.replace(f"{{{verb}}}", colour + function)
     return text
@@ -291,13 +316,13 @@ _REPORTING = dict.fromkeys(_GOING_ON, "report")
 
 
 def _lines(text: str, asked: list[str]) -> str:
-    """The template with the lines that are asked for; the others stay blank, to keep its lines."""
+    """The template with the lines that are asked for."""
     kept = []
     for line in text.splitlines():
         code, _, tags = line.partition("#:")
-        wanted = all((tag.lstrip("!") in asked) is not tag.startswith("!") for tag in tags.split())
-        kept.append(code.rstrip() if wanted else "")
-    return "\n".join(kept)
+        if all((tag.lstrip("!") in asked) is not tag.startswith("!") for tag in tags.split()):
+            kept.append(f"{code.rstrip()}\n")
+    return "".join(kept)
 
 
 FRAMES.update(

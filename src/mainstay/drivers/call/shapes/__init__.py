@@ -1,0 +1,1 @@
+"""What the templates make of the commonest shapes of parameters: written by tools/wrappers.py."""
