@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +135,48 @@ def _psycopg_async(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
     return asyncio.run(main())
 
 
-def _sqlalchemy(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _psycopg2(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+    import psycopg2
+
+    from mainstay.integrations.psycopg2 import run_transaction
+
+    proxy, url = server
+    late = _Late()
+
+    def work(connection: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            proxy.black_hole()
+            cursor.execute("SELECT 1")
+
+    for _ in range(rounds):
+        connection = psycopg2.connect(url)
+        with late.call():
+            run_transaction(connection, work, policy=_policy())
+        proxy.heal()
+        connection.close()
+    return late.times
+
+
+def _opened(library: str, server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+    hands, driver = import_module(f"mainstay.integrations.{library}"), import_module(library)
+    proxy, url = server
+    late = _Late()
+    for _ in range(rounds):
+        proxy.black_hole()
+        with late.call():
+            hands.run_transaction(lambda: driver.connect(url), print, policy=_policy())
+        proxy.heal()
+    return late.times
+
+
+def _sqlalchemy(driver: str, server: tuple[FaultProxy, str], rounds: int) -> list[float]:
     import sqlalchemy
 
     from mainstay.integrations.sqlalchemy import run_transaction
 
     proxy, url = server
-    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = sqlalchemy.create_engine(url.replace("postgresql://", f"postgresql+{driver}://"))
     late = _Late()
 
     def work(connection: Any) -> None:
@@ -184,7 +220,11 @@ def _connecting(driver: str, server: tuple[FaultProxy, str], rounds: int) -> lis
 _DATABASES = {
     "psycopg, run_transaction": _psycopg,
     "psycopg, arun_transaction": _psycopg_async,
-    "SQLAlchemy, run_transaction": _sqlalchemy,
+    "psycopg2, run_transaction": _psycopg2,
+    "psycopg, connecting": partial(_opened, "psycopg"),
+    "psycopg2, connecting": partial(_opened, "psycopg2"),
+    "SQLAlchemy with psycopg, run_transaction": partial(_sqlalchemy, "psycopg"),
+    "SQLAlchemy with psycopg2, run_transaction": partial(_sqlalchemy, "psycopg2"),
     "SQLAlchemy with psycopg, connecting": partial(_connecting, "psycopg"),
     "SQLAlchemy with psycopg2, connecting": partial(_connecting, "psycopg2"),
 }

@@ -28,6 +28,7 @@ NO_EXTRA = {
     "grpc": "as aiohttp",
     "httpcore": "part of httpx",
     "httpx": "as aiohttp",
+    "psycopg2": "as aiohttp",
     "psycopg_pool": "of psycopg[pool], which the extra postgres names; for types alone",
     "pytest": "imported by its own plugin alone, which pytest loads",
     "requests": "as aiohttp",

@@ -32,6 +32,7 @@ DOORS = (
     "mainstay.integrations.confluent_kafka",
     "mainstay.integrations.errors",
     "mainstay.integrations.psycopg",
+    "mainstay.integrations.psycopg2",
     "mainstay.integrations.redis",
     "mainstay.integrations.sqlalchemy",
     "mainstay.profiles.agents",

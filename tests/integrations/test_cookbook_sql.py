@@ -24,6 +24,6 @@ def test_the_code_of_a_page_runs_against_a_server(name, postgres_database):
     run_python(block, name, module)
     with psycopg.connect(postgres_database) as connection:
         amounts = connection.execute("SELECT amount FROM accounts ORDER BY id").fetchall()
-    assert amounts == ([(110,), (100,)] if name == "psycopg2" else [(90,), (110,)])
+    assert amounts == [(90,), (110,)]
     if name == "psycopg":
         module.pool.close()

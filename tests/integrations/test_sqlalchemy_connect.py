@@ -95,6 +95,84 @@ def test_a_connection_that_comes_late_is_closed(proxy, engine):
     wait_until(lambda: proxy.open_connections == 0, "the connection has ended")
 
 
+# --- until it can be used -------------------------------------------------------------------------
+
+
+def lose_new_ones(proxy, engine, *, first):
+    """The network loses each new connection, before or after SQLAlchemy has asked its own."""
+
+    def lose(_connection, _record):
+        proxy.black_hole()
+
+    event.listen(engine, "connect", lose, insert=first)
+
+
+@pytest.mark.parametrize("engine", ["psycopg", "psycopg2"], indirect=True)
+def test_the_first_connection_of_an_engine_is_asked_in_time(proxy, engine):
+    """It is logged in, and the question for the version of the server has no answer."""
+    lose_new_ones(proxy, engine, first=True)
+    with deadline.within(0.3), pytest.raises(LATE):
+        run_transaction(engine, one, policy=THREE)
+    assert proxy.connections == 1
+    proxy.heal()
+    wait_until(lambda: proxy.open_connections == 0, "the connection has ended")
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_the_first_connection_in_a_loop_as_well(proxy, postgres_url, driver):
+    """The same; a driver that is cancelled would clean up for seconds."""
+
+    async def main():
+        engine = create_async_engine(scheme(proxy.url(postgres_url), driver))
+        lose_new_ones(proxy, engine.sync_engine, first=True)
+        with deadline.within(0.3), pytest.raises((*LATE, sqlalchemy.exc.DBAPIError, OSError)):
+            await arun_transaction(engine, aone, policy=THREE)
+        proxy.heal()
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_connection_of_the_pool_is_pinged_in_time(proxy, postgres_url, driver):
+    """`pool_pre_ping` asks the one that the pool has kept; then it connects, which fails too."""
+    made = scheme(proxy.url(postgres_url), driver)
+    engine = sqlalchemy.create_engine(made, pool_pre_ping=True)
+    assert run_transaction(engine, one, policy=THREE) == 1
+    assert run_transaction(engine, one, policy=THREE) == 1
+    proxy.black_hole()
+    with deadline.within(0.3), pytest.raises(LATE):
+        run_transaction(engine, one, policy=THREE)
+    proxy.heal()
+    with deadline.within(60.0):
+        assert run_transaction(engine, one, policy=THREE) == 1
+        assert run_transaction(engine, one, policy=THREE) == 1
+    engine.dispose()
+
+
+@pytest.mark.parametrize("engine", ["psycopg", "psycopg2"], indirect=True)
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_rollback_waits_no_longer_than_the_deadline(proxy, engine, source):
+    """The function fails on a network that has lost the connection; its error comes through."""
+
+    def fail(used):
+        one(used)
+        proxy.black_hole()
+        raise KeyError("mine")
+
+    with deadline.within(0.3), pytest.raises(KeyError, match="mine"):
+        run_transaction(source(engine), fail, policy=THREE)
+    proxy.heal()
+    assert run_transaction(engine, one, policy=THREE) == 1
+
+
+def test_a_new_connection_is_limited_only_until_it_can_be_used(engine):
+    """The pool lends it later to those who have more time, or no limit."""
+    attach(engine)
+    with deadline.within(60.0), engine.connect() as connection:
+        assert "wait" not in vars(connection.connection.driver_connection)
+
+
 def test_after_the_deadline_nothing_is_waited_for(proxy, engine):
     """The thread of a connection that is not wanted any more closes it."""
     attach(engine)

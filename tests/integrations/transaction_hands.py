@@ -1,4 +1,4 @@
-"""run_transaction of psycopg and SQLAlchemy behind one interface.
+"""run_transaction of psycopg, psycopg2 and SQLAlchemy behind one interface.
 
 A transaction is a generator: it yields statements and is sent their rows, so that the same one runs
 sync and async.
@@ -80,8 +80,12 @@ class PsycopgAsync:
         async def whole(connection):
             return await adrive(transaction, lambda sql: _arows(connection, sql))
 
-        async with AsyncConnectionPool(self.url, min_size=1, max_size=3) as pool:
+        pool = AsyncConnectionPool(self.url, min_size=1, max_size=3, open=False)
+        await pool.open()
+        try:
             return await arun_transaction(pool, whole, **options)
+        finally:
+            await pool.close(timeout=0.1)  # it may be connecting to a server that never answers
 
     def close(self):
         """The pool was closed with its event loop."""
@@ -100,6 +104,39 @@ class PsycopgAsyncOpener(PsycopgAsync):
             return await psycopg.AsyncConnection.connect(self.url)
 
         return await arun_transaction(connect, whole, **options)
+
+
+class Psycopg2:
+    """From a function that opens a connection."""
+
+    def __init__(self, url):
+        import psycopg2
+
+        self.source = lambda: psycopg2.connect(url)
+
+    def run(self, transaction, **options):
+        from mainstay.integrations.psycopg2 import run_transaction
+
+        def whole(connection):
+            with connection.cursor() as cursor:
+                return drive(transaction, lambda sql: cursor.execute(sql) or _rows(cursor))
+
+        return run_transaction(self.source, whole, **options)
+
+    def close(self):
+        """Each connection was closed after its attempt."""
+
+
+class Psycopg2Pool(Psycopg2):
+    """From a pool of psycopg2.pool."""
+
+    def __init__(self, url):
+        from psycopg2.pool import ThreadedConnectionPool
+
+        self.source = ThreadedConnectionPool(1, 3, url)
+
+    def close(self):
+        self.source.closeall()
 
 
 class AlchemyEngine:
@@ -192,6 +229,8 @@ HANDS = {
     "psycopg-opener": PsycopgOpener,
     "psycopg-async": PsycopgAsync,
     "psycopg-async-opener": PsycopgAsyncOpener,
+    "psycopg2": Psycopg2,
+    "psycopg2-pool": Psycopg2Pool,
     "sqlalchemy-engine": AlchemyEngine,
     "sqlalchemy-session": AlchemySession,
     "sqlalchemy-async": AlchemyAsync,

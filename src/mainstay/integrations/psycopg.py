@@ -1,13 +1,14 @@
 """psycopg (3): a whole transaction, again if it failed before its COMMIT or was rolled back.
 
 `run_transaction`, `arun_transaction` and `limited` are for users. The time that is left for the
-call becomes the server's `statement_timeout` in the transaction, the pool's timeout, and (psycopg
-3.3 or newer) the longest wait for an answer: a server that never answers is given up in time as
+call becomes the server's `statement_timeout` in the transaction, the pool's timeout, and the
+longest wait for a connection and for an answer: a server that never answers is given up in time as
 well. `limited` makes connections with such limits of their own.
 """
 
 from __future__ import annotations
 
+from asyncio import wait_for
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from psycopg.rows import scalar_row
 import mainstay.deadline as deadline
 from mainstay.core.base.validate import Checker
 from mainstay.errors import UsageError
+from mainstay.integrations.connection_deadline import LATE, connect_within, ended_after
 from mainstay.integrations.transactions import (
     Runs,
     client_limit,
@@ -67,9 +69,8 @@ def run_transaction(
     and ROLLBACK; what it does elsewhere is done again with each attempt.
 
     Args:
-        source: a pool, a function that opens a connection (with a `connect_timeout`), or a
-            connection. A connection that is lost stays lost: only the first two survive a restart
-            of the server.
+        source: a pool, a function that opens a connection, or a connection. A connection that is
+            lost stays lost: only the first two survive a restart of the server.
         function: called with a connection that is in a transaction.
         policy: a RetryPolicy or an engine's operation.
         idempotent: whether the transaction may be applied twice; then it is also run again if the
@@ -150,11 +151,12 @@ async def _aonce(
     _refuse_open(connection)
     value: Any = None
     try:
-        async with abounded(connection), connection.transaction():
-            await _alimit(connection)
-            value = await function(connection)
-            _refuse_aborted(connection)
-            runs.commits(number)
+        with abounded(connection):
+            async with connection.transaction():
+                await _alimit(connection)
+                value = await function(connection)
+                _refuse_aborted(connection)
+                runs.commits(number)
     except _FAILURES as error:
         runs.failed(number, error)
         raise
@@ -186,7 +188,10 @@ def _lent(source: Source) -> AbstractContextManager[Sync]:
         return nullcontext(source)
     if hasattr(source, "connection"):
         return source.connection(timeout=deadline.remaining())
-    return closing(source())
+    left = deadline.remaining()
+    if left is None:
+        return closing(source())
+    return closing(connect_within(left, source, _late, lambda connection: connection.close()))
 
 
 @asynccontextmanager
@@ -197,9 +202,21 @@ async def _alent(source: AsyncSource) -> AsyncIterator[Async]:
     elif hasattr(source, "connection"):
         lent = source.connection(timeout=deadline.remaining())
     else:
-        lent = _aclosing(await source())
+        lent = _aclosing(await _made(source()))
     async with lent as connection:
         yield connection
+
+
+async def _made(connecting: Awaitable[Async]) -> Async:
+    """The connection, if it is made in the time that is left."""
+    try:
+        return await wait_for(connecting, deadline.remaining())
+    except TimeoutError as error:
+        raise _late() from error
+
+
+def _late() -> psycopg.Error:
+    return psycopg.errors.ConnectionTimeout(LATE)
 
 
 @asynccontextmanager
@@ -247,8 +264,10 @@ def bounded(connection: Sync) -> Iterator[None]:
 
     libpq waits for ever on a network that has lost the connection.
     """
-    if not _CAN_WAIT or deadline.remaining() is None:
-        yield
+    left = deadline.remaining()
+    if left is None or not _CAN_WAIT:
+        with nullcontext() if left is None else ended_after(left, connection, connection.close):
+            yield
         return
     plain = connection.wait
 
@@ -267,14 +286,17 @@ def bounded(connection: Sync) -> Iterator[None]:
         del connection.wait
 
 
-@asynccontextmanager
-async def abounded(connection: Async) -> AsyncIterator[None]:
+@contextmanager
+def abounded(connection: Async) -> Iterator[None]:
     """The same for an AsyncConnection.
 
     It must come before the policy cancels the attempt: psycopg then waits for ten seconds more.
     """
-    if not _CAN_WAIT or deadline.remaining() is None:
-        yield
+    left = deadline.remaining()
+    if left is None or not _CAN_WAIT:
+        finish = connection.pgconn.finish
+        with nullcontext() if left is None else ended_after(client_limit(left), connection, finish):
+            yield
         return
     plain = connection.wait
 

@@ -1,18 +1,20 @@
 """SQLAlchemy: a whole transaction, again if it failed before its COMMIT or was rolled back.
 
 `run_transaction`, `arun_transaction` and `attach` are for users. The time that is left for the call
-becomes PostgreSQL's `statement_timeout` in the transaction, or SQLite's `busy_timeout`; with
-psycopg and asyncpg it also limits the wait for an answer. A connection to PostgreSQL that an
-attempt needs is made in that time, or not at all. Other databases have the limits of their engine.
+becomes PostgreSQL's `statement_timeout` in the transaction, or SQLite's `busy_timeout`. A
+connection to PostgreSQL that an attempt needs is made in that time, or not at all, and the wait for
+each answer is limited to it. Other databases have the limits of their engine.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from contextvars import copy_context
-from math import ceil
-from threading import Thread
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
@@ -25,9 +27,9 @@ from mainstay.core.base.attributes import add_note
 from mainstay.core.known.codes import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.errors import UsageError
+from mainstay.integrations.sqlalchemy_connect import ConnectTimeout, bounded, limit_connecting
 from mainstay.integrations.transactions import (
     Runs,
-    client_limit,
     limit_statement,
     milliseconds,
     named,
@@ -153,8 +155,8 @@ def attach(engine: Engine | AsyncEngine) -> None:
     """
     listened: Any = getattr(engine, "sync_engine", engine)
     event.listen(listened, "handle_error", _on_error)
-    event.listen(listened, "do_connect", _Connecting())
-    _limit_connecting(listened)
+    event.listen(listened, "do_connect", ConnectTimeout())
+    limit_connecting(listened)
 
 
 def _on_error(context: ExceptionContext) -> None:
@@ -170,136 +172,22 @@ def _on_error(context: ExceptionContext) -> None:
         context.is_disconnect = not options.get("postgresql_readonly", False)
 
 
-class _Connecting:
-    """Limits connecting by the time that is left, and never to more than the engine does.
-
-    Before 2.1 SQLAlchemy has one dictionary of options for all connections: what the engine itself
-    has in it is kept here, and put back.
-    """
-
-    __slots__ = ("__weakref__", "_own")
-
-    def __init__(self) -> None:
-        self._own: dict[str, Any] = {}
-
-    def __call__(
-        self, dialect: Any, _record: object, _args: object, options: dict[str, Any]
-    ) -> None:
-        option = _CONNECT_OPTIONS.get(dialect.driver) if dialect.name == "postgresql" else None
-        if option is None:
-            return
-        own = self._own.setdefault(option, options.get(option))
-        left = deadline.remaining()
-        if left is not None:
-            limit = left if option == "timeout" else max(2, ceil(left))
-            options[option] = min(limit, type(limit)(own)) if own else limit
-        elif own is None:
-            options.pop(option, None)
-        else:
-            options[option] = own
-
-
-_CONNECT_OPTIONS = {
-    "asyncpg": "timeout",
-    "psycopg": "connect_timeout",
-    "psycopg2": "connect_timeout",
-    "psycopg_async": "connect_timeout",
-}
-
-
-def _limit_connecting(engine: Any) -> None:
-    """Has an engine connect to PostgreSQL within the time that is left, or not at all."""
-    engine = getattr(engine, "sync_engine", engine)
-    if not isinstance(engine, sqlalchemy.Engine) or engine.dialect.name != "postgresql":
-        return
-    dialect: Any = engine.dialect
-    if not isinstance(dialect.connect, _Connect):
-        dialect.connect = _Connect(dialect)
-
-
-class _Connect:
-    """Stands for the `connect` of a dialect; what other listeners have set is in the options.
-
-    libpq looks a name up and has its `connect_timeout` in whole seconds, two at least. So it
-    connects in a thread, which is left behind if it takes too long, and closes what comes late.
-    """
-
-    def __init__(self, dialect: Any) -> None:
-        self._dialect = dialect
-        self._connect = dialect.connect
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        left = deadline.remaining()
-        if left is None:
-            return self._connect(*args, **options)
-        if self._dialect.is_async:
-            return self._connect(*args, **self._limited(options, left))
-        made: Future[Any] = Future()
-        context = copy_context()
-
-        def connect() -> None:
-            try:
-                connection = context.run(self._connect, *args, **options)
-            except BaseException as error:  # raised where it is waited for
-                if made.set_running_or_notify_cancel():
-                    made.set_exception(error)
-            else:
-                if made.set_running_or_notify_cancel():
-                    made.set_result(connection)
-                else:
-                    connection.close()
-
-        Thread(target=connect, name="mainstay-connect", daemon=True).start()
-        try:
-            return made.result(left)
-        except TimeoutError:
-            if not made.cancel():
-                return made.result()
-        raise self._late()
-
-    def _limited(self, options: dict[str, Any], left: float) -> dict[str, Any]:
-        """The options, with a function that connects in time, if the driver takes one."""
-        dbapi = self._dialect.loaded_dbapi
-        if self._dialect.driver == "asyncpg":
-            create = dbapi.asyncpg.connect
-        elif self._dialect.driver in ("psycopg", "psycopg_async"):
-            create = dbapi.psycopg.AsyncConnection.connect
-        else:
-            return options
-        create = options.get("async_creator_fn", create)
-
-        async def created(*args: Any, **rest: Any) -> Any:
-            import asyncio
-
-            try:
-                return await asyncio.wait_for(create(*args, **rest), left)
-            except TimeoutError as error:
-                raise self._late() from error
-
-        return {**options, "async_creator_fn": created}
-
-    def _late(self) -> Exception:
-        dbapi = self._dialect.loaded_dbapi
-        text = "connection to server failed: timeout expired at the deadline"
-        if self._dialect.driver == "asyncpg":
-            return TimeoutError(text)
-        errors: Any = getattr(getattr(dbapi, "psycopg", dbapi), "errors", None)
-        error: Exception = getattr(errors, "ConnectionTimeout", dbapi.OperationalError)(text)
-        return error
-
-
 # --- one attempt ----------------------------------------------------------------------------------
 
 
 def _once(used: Any, function: Callable[[Any], R], runs: Runs, number: int) -> R:
+    own = _Own()
     try:
-        with used.begin() as transaction, _bounded(used):
-            value = function(used)
-            if isinstance(used, Session):
-                used.flush()  # its statements are not those of COMMIT
+        with ExitStack() as bounds, used.begin() as transaction:
+            bounds.enter_context(_bounded(used))  # and limits a rollback too
+            with own:
+                value = function(used)
+                if isinstance(used, Session):
+                    used.flush()  # its statements are not those of COMMIT
             runs.commits(number)
             transaction.commit()
     except _FAILURES as error:
+        own.reraise()
         runs.failed(number, error)
         raise
     runs.committed()
@@ -307,30 +195,58 @@ def _once(used: Any, function: Callable[[Any], R], runs: Runs, number: int) -> R
 
 
 async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs, number: int) -> R:
+    own = _Own()
     try:
-        async with used.begin() as transaction, _abounded(used):
-            value = await function(used)
-            if hasattr(used, "flush"):
-                await used.flush()
+        async with AsyncExitStack() as bounds, used.begin() as transaction:
+            await bounds.enter_async_context(_abounded(used))
+            with own:
+                value = await function(used)
+                if hasattr(used, "flush"):
+                    await used.flush()
             runs.commits(number)
             await transaction.commit()
     except _FAILURES as error:
+        own.reraise()
         runs.failed(number, error)
         raise
     runs.committed()
     return value
 
 
+class _Own:
+    """What the function itself has failed with.
+
+    SQLAlchemy raises the failure of a rollback in its place, and a lost connection would have a
+    mistake run again.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self._error = error
+
+    def reraise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
 def _lender(source: Any) -> Callable[[], AbstractContextManager[Any]]:
     """Gives each attempt its session or connection."""
     if isinstance(source, sessionmaker):
-        _limit_connecting(source.kw.get("bind"))
+        limit_connecting(source.kw.get("bind"))
         return source
     if isinstance(source, sqlalchemy.Engine):
-        _limit_connecting(source)
+        limit_connecting(source)
         return source.connect
     if isinstance(source, Session | sqlalchemy.Connection):
-        _limit_connecting(getattr(source, "bind", None))
+        limit_connecting(getattr(source, "bind", None))
         return lambda: nullcontext(source)
     raise _no_source(source, "sessionmaker, Engine, Session or Connection")
 
@@ -339,13 +255,13 @@ def _alender(source: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
     import sqlalchemy.ext.asyncio as aio
 
     if isinstance(source, aio.async_sessionmaker):
-        _limit_connecting(source.kw.get("bind"))
+        limit_connecting(source.kw.get("bind"))
         return source
     if isinstance(source, aio.AsyncEngine):
-        _limit_connecting(source)
+        limit_connecting(source)
         return source.connect
     if isinstance(source, aio.AsyncSession | aio.AsyncConnection):
-        _limit_connecting(getattr(source, "bind", None))
+        limit_connecting(getattr(source, "bind", None))
         return lambda: nullcontext(source)
     raise _no_source(source, "async_sessionmaker, AsyncEngine, AsyncSession or AsyncConnection")
 
@@ -368,7 +284,7 @@ def _bounded(used: Session | Connection) -> Iterator[None]:
         yield
         return
     name = connection.dialect.name
-    with _busy(connection, left) if name == "sqlite" else _waits(connection):
+    with _busy(connection, left) if name == "sqlite" else _waits(connection, left):
         if name == "postgresql":
             _limit(connection, left)
         yield
@@ -381,7 +297,7 @@ async def _abounded(used: Any) -> AsyncIterator[None]:
     if left is None or connection is None:
         yield
         return
-    async with _awaits(connection, left):
+    with _waits(connection, left):
         if connection.dialect.name == "postgresql":
             await used.run_sync(lambda _: _limit(connection, left))
         yield
@@ -408,36 +324,9 @@ def _limit(connection: Connection, left: float) -> None:
         connection.exec_driver_sql(statement)
 
 
-def _waits(connection: Connection) -> AbstractContextManager[None]:
-    """Limits the wait for an answer, where the driver has a place for it."""
-    if connection.dialect.driver != "psycopg":
-        return nullcontext()
-    from mainstay.integrations.psycopg import bounded
-
-    return bounded(connection.connection.driver_connection)  # type: ignore[arg-type]
-
-
-def _awaits(connection: Connection, left: float) -> AbstractAsyncContextManager[None]:
-    raw: Any = connection.connection.driver_connection
-    if connection.dialect.driver == "asyncpg":
-        return _terminated(raw, left)
-    if connection.dialect.driver not in ("psycopg", "psycopg_async"):
-        return nullcontext()
-    from mainstay.integrations.psycopg import abounded
-
-    return abounded(raw)
-
-
-@asynccontextmanager
-async def _terminated(raw: Any, left: float) -> AsyncIterator[None]:
-    """Ends a connection of asyncpg when the time is up; cancelled, it would be closed in 2 s."""
-    import asyncio
-
-    timer = asyncio.get_running_loop().call_later(client_limit(left), raw.terminate)
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _waits(connection: Connection, left: float) -> AbstractContextManager[None]:
+    """Limits the wait for an answer."""
+    return bounded(connection.dialect, connection.connection.driver_connection, left)
 
 
 @contextmanager
