@@ -10,8 +10,10 @@ counting `cancelling()`.
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from asyncio import CancelledError, current_task, get_running_loop
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from msgspec import Struct
 
@@ -19,10 +21,12 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.deadline import NEVER
 from mainstay.errors import AttemptTimeout
 from mainstay.runtime.context import BOUND, current_bound
+from mainstay.runtime.fork import reset_in_child
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
     from collections.abc import Callable
+    from typing import Any
 
     from mainstay.core.base.types import UserValue
     from mainstay.runtime.context import Bounding
@@ -34,10 +38,43 @@ clock.follow(globals())  # which keeps `now` up to date
 
 task_in: Callable[[AbstractEventLoop], Task[UserValue] | None] = current_task
 """The task that runs in a loop."""
+_tasks: dict[AbstractEventLoop, Task[UserValue]] = {}
+"""The tasks that run, by their loops; empty where that is not needed."""
 if sys.version_info < (3, 12):  # there current_task() is slow: it is written in Python
-    from asyncio.tasks import _current_tasks  # type: ignore[attr-defined]
+    from asyncio.tasks import _current_tasks as _tasks  # type: ignore[attr-defined,no-redef]
 
-    task_in = _current_tasks.get
+    task_in = _tasks.get
+
+
+class _LastLoop:
+    """The loop that was found last, if it keeps its thread, as those of asyncio do.
+
+    Before Python 3.12 get_running_loop() asks the system for the id of the process, which takes a
+    sixth of a bounded attempt. If one task runs in the whole process, and its loop runs in this
+    thread, then it runs here.
+    """
+
+    __slots__ = ("__weakref__", "ref")
+
+    def __init__(self) -> None:
+        self.ref: Callable[[], Any] | None = None
+
+    def find(self) -> AbstractEventLoop | None:
+        """The loop that runs here; None if there is none."""
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            return None
+        if sys.version_info < (3, 12) and hasattr(loop, "_thread_id"):
+            self.ref = ref(loop)
+        return loop
+
+    def forget(self) -> None:
+        self.ref = None
+
+
+_last = _LastLoop()
+reset_in_child(_last, _LastLoop.forget)
 
 _MAX_LANES = 64
 """Limits in use at once per loop; past that, lanes that rest are dropped."""
@@ -45,10 +82,12 @@ _MAX_LANES = 64
 
 def begin(limit: float, started: float) -> Scope | _Alone | None:
     """Starts a first attempt that is cancelled after the limit; None outside asyncio's tasks."""
-    try:
-        loop = get_running_loop()
-    except RuntimeError:
-        return None
+    last = _last.ref
+    loop: Any = None if last is None or len(_tasks) != 1 else last()
+    if loop is None or loop._thread_id != get_ident():  # noqa: SLF001 -- see _LastLoop
+        loop = _last.find()
+        if loop is None:
+            return None
     task = task_in(loop)
     if task is None:  # trio's, perhaps as a guest in an asyncio loop
         return None
@@ -59,7 +98,7 @@ def begin(limit: float, started: float) -> Scope | _Alone | None:
     if outer.end < end:
         return open_scope(end, limit)
     try:
-        lane = loop.mainstay_lanes[limit]  # type: ignore[attr-defined]
+        lane = loop.mainstay_lanes[limit]
     except (AttributeError, KeyError):
         lane = _new_lane(loop, limit)
     scope = Scope(end, outer, lane, task.cancelling())
