@@ -139,6 +139,26 @@ def test_a_sink_that_lacks_a_method_is_refused_at_once():
 
 def test_no_hook_makes_the_attributes_of_an_engine_slow():
     """A `__getattr__` of the class would: Python reads every attribute the long way then."""
-    assert len(LATER) == 4
+    assert len(LATER) == 6
     assert not hasattr(Engine, "__getattr__")
     assert Engine.__getattribute__ is object.__getattribute__
+
+
+def test_no_look_at_its_dict_makes_the_attributes_of_an_engine_slow(tmp_path):
+    """Python 3.11 and 3.12 would keep them in a dictionary then, and search for every method.
+
+    They would also if the engines of a process had more than 30 attributes between them.
+    """
+    code = (
+        "import gc, mainstay\n"
+        f"for store in ('memory://', 'sqlite:///{tmp_path}/kept.db'):\n"
+        "    engine = mainstay.Engine(store, escalate=True)\n"
+        "    assert engine.call('parse', int, '7') == engine.protect('p')(lambda: 7)() == 7\n"
+        "    engine.circuits.add('parse', mainstay.CircuitBreaker('parse'))\n"
+        "    assert not [*engine.inbox, *engine.sagas.open(), *engine.pipelines.all()]\n"
+        "    assert engine.health().is_ready\n"
+        "    assert any(each is engine.policies for each in gc.get_referents(engine))\n"
+        "    engine.close()\n"
+        "    print(any(each is engine.policies for each in gc.get_referents(engine)))\n"
+    )
+    assert python(code).split() == ["True", "True"]

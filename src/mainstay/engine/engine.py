@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.idempotency.keys import KeyFields
-    from mainstay.drivers.idempotency.records import Records
     from mainstay.drivers.layers.order import Layer
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.ports import Sink, Store
@@ -102,6 +101,7 @@ class Engine(EngineCalls, EngineView):
 
     settings: Settings | None = None
     """The configuration, if it was made by `from_config`."""
+    _counts: CallCounts | None
 
     def __init__(
         self,
@@ -135,12 +135,12 @@ class Engine(EngineCalls, EngineView):
         self._redact = redact
         self.strict = strict
         self._entropy = Entropy(seed)
-        self._making = make_rlock()
+        self._making, self._made = make_rlock(), set()
         if breaker is not None or breakers or global_breaker is not None:
-            self.circuits = circuits_of(breaker, breakers, global_breaker, self._sinks)
+            own = circuits_of(breaker, breakers, global_breaker, self._sinks)
+            self._keep("circuits", own)
         self._guards = guards_of(guards, budget)
-        self._sites, self._sites_lock = {}, make_lock()
-        self._counts: CallCounts | None = None
+        self._sites, self._sites_lock, self._counts = {}, make_lock(), None
         self._share_every, self._patience, self._purge_every = seconds_of(
             share, store_wait, purge, max_result
         )
@@ -156,7 +156,8 @@ class Engine(EngineCalls, EngineView):
 
     def _start_store(self, opened: Store) -> None:
         """Takes a store, and what one that outlives the process has beside it."""
-        self._opened = self.store = timed(opened, self._sinks)
+        self._opened = timed(opened, self._sinks)
+        self._keep("store", self._opened)
         if "durable" not in opened.abilities:
             return
         from mainstay.runtime.waits import Waits
@@ -171,7 +172,7 @@ class Engine(EngineCalls, EngineView):
         found = audit_of(audit, self._sinks, store)
         if found is not None and found not in self._sinks:
             self._sinks = (*self._sinks, found)
-            if "circuits" in self.__dict__:
+            if "circuits" in self._made:
                 self.circuits.listen(found)
         if found is not None and found.counts_calls:
             from mainstay.drivers.guards.counting import CallCounts
@@ -392,7 +393,7 @@ class Engine(EngineCalls, EngineView):
         check_idempotency(idempotency or "idempotent", policy)
         counted = None if self._counts is None else self._counts.of(name)
         escalates = self.escalate if escalate is None else escalate
-        circuits = self.circuits.of(name) if "circuits" in self.__dict__ else ()
+        circuits = self.circuits.of(name) if "circuits" in self._made else ()
         return Site(
             policy,
             name,
@@ -425,13 +426,12 @@ class Engine(EngineCalls, EngineView):
             return
         self._is_closed = True
         self._sites.clear()
-        made = self.__dict__
-        records: Records | None = made.get("records")
+        records = self.records if "records" in self._made else None
         purging = None if records is None else records.purging
         for part in (self._outbox, self._waits, self._sharing, purging):
             if part is not None:
                 part.close()
-        if "_escalation" in made:
+        if "_escalation" in self._made:
             self._escalation.flush()
         self._close_views()
         flush_all(self._sinks)
@@ -443,7 +443,7 @@ class Engine(EngineCalls, EngineView):
             records.close()
         elif self._opened is not None:
             self._opened.close()
-        elif "store" in made:
+        elif "store" in self._made:
             self.store.close()
 
     def __enter__(self) -> Self:

@@ -32,7 +32,8 @@ class _Later:
     """A part that is made when the engine is asked for it, and is an attribute from then on.
 
     A descriptor without `__set__` costs the other attributes nothing; a `__getattr__` of the class
-    would make each of them slower, and every call reads some.
+    would make each of them slower, and every call reads some. So would a look at `__dict__`, for
+    good: Python then keeps the attributes in a dictionary, where it finds no method at once.
     """
 
     def __init__(self, make: str) -> None:
@@ -45,10 +46,9 @@ class _Later:
         if engine is None:
             return self
         with engine._making:  # noqa: SLF001 -- a part of the engine
-            made = engine.__dict__
-            if self._name not in made:
-                made[self._name] = getattr(engine, self.make)()
-            return made[self._name]
+            if self._name not in engine._made:  # noqa: SLF001 -- as above
+                engine._keep(self._name, getattr(engine, self.make)())  # noqa: SLF001 -- as above
+            return getattr(engine, self._name)  # which the attribute answers from now on
 
 
 LOADED_LATER += (
@@ -69,6 +69,8 @@ class LaterParts:
     """The store that was opened with the engine; its records are there whatever `store` is."""
     _making: threading.RLock
     """Held while a part is made: another thread that asks for it gets the same one."""
+    _made: set[str]
+    """The names of the parts that there are."""
     _sinks: tuple[Sink, ...]
     _redact: Redactor | None
     _patience: float
@@ -79,6 +81,8 @@ class LaterParts:
     circuits: CircuitRegistry
     records: Records
     _escalation: Escalation
+    _sagas: Sagas
+    _pipelines: PipelineRuns
 
     if TYPE_CHECKING:
 
@@ -93,6 +97,13 @@ class LaterParts:
         circuits = _Later("_make_circuits")
         records = _Later("_make_records")
         _escalation = _Later("_make_escalation")
+        _sagas = _Later("_make_sagas")
+        _pipelines = _Later("_make_pipelines")
+
+    def _keep(self, name: str, part: object) -> None:
+        """Keeps a part, one of those above."""
+        setattr(self, name, part)
+        self._made.add(name)
 
     def _make_store(self) -> Store:
         from mainstay.stores.open import open_store

@@ -68,19 +68,19 @@ class EngineView(LaterParts):
         >>> list(Engine().sagas.open())
         []
         """
-        found: Sagas | None = self.__dict__.get("_sagas")
-        if found is None:
-            from mainstay.drivers.saga.parts import SagaParts
-            from mainstay.drivers.saga.sagas import Sagas
-            from mainstay.engine.saga_messages import SagaMessages
+        return self._sagas
 
-            parts = SagaParts(
-                self.store, self.inbox, self.operation, self.policies.of,
-                listeners=self._sinks, redact=self._redact, store_wait=self.records.store_wait,
-                messages=SagaMessages(self.store, lambda: self.outbox),
-            )  # fmt: skip
-            found = self.__dict__.setdefault("_sagas", Sagas(parts))
-        return found
+    def _make_sagas(self) -> Sagas:
+        from mainstay.drivers.saga.parts import SagaParts
+        from mainstay.drivers.saga.sagas import Sagas
+        from mainstay.engine.saga_messages import SagaMessages
+
+        parts = SagaParts(
+            self.store, self.inbox, self.operation, self.policies.of,
+            listeners=self._sinks, redact=self._redact, store_wait=self.records.store_wait,
+            messages=SagaMessages(self.store, lambda: self.outbox),
+        )  # fmt: skip
+        return Sagas(parts)
 
     def compensation(
         self,
@@ -129,18 +129,18 @@ class EngineView(LaterParts):
         >>> list(Engine().pipelines.all())
         []
         """
-        found: PipelineRuns | None = self.__dict__.get("_pipelines")
-        if found is None:
-            from mainstay.engine.pipelines import runs_of
+        return self._pipelines
 
-            found = self.__dict__.setdefault("_pipelines", runs_of(self))
-        return found
+    def _make_pipelines(self) -> PipelineRuns:
+        from mainstay.engine.pipelines import runs_of
+
+        return runs_of(self)
 
     def _close_views(self) -> None:
         """Closes what was made when it was first used."""
-        if "_sagas" in self.__dict__:
+        if "_sagas" in self._made:
             self.sagas.close()
-        if "_pipelines" in self.__dict__:
+        if "_pipelines" in self._made:
             self.pipelines.close()
 
     @property
