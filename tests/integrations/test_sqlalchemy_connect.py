@@ -217,4 +217,5 @@ def test_without_a_deadline_and_for_other_databases_nothing_changes(engine):
     assert engine.dialect.connect is before, "once for an engine"
     lite = sqlalchemy.create_engine("sqlite://")
     run_transaction(lite, one, policy=THREE)
+    lite.dispose()
     assert "connect" not in vars(lite.dialect)

@@ -73,8 +73,10 @@ def test_misuse_is_permanent(engine):
         unknown = sqlalchemy.text("SELECT :a")
         assert raised(exc.StatementError, session.execute, unknown).kind is Kind.PERMANENT
         assert raised(exc.ArgumentError, session.execute, "SELECT 1").kind is Kind.PERMANENT
-    result = sqlalchemy.create_engine("sqlite://").connect()
+    other = sqlalchemy.create_engine("sqlite://")
+    result = other.connect()
     result.close()
+    other.dispose()
     assert raised(exc.ResourceClosedError, result.execute, unknown).kind is Kind.PERMANENT
 
 

@@ -16,7 +16,7 @@ from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from mainstay.profiles.pipelines import Pipeline, RunView
@@ -126,19 +126,18 @@ def resume(as_json: bool, address: str, app: str, by: str) -> None:
     """
     from mainstay import MainstayError
 
-    pipeline, run_id = _pipeline(app, address)
-    _found(pipeline.engine, address)
-    try:
-        with _progress(pipeline, run_id):
-            _resumed(pipeline, run_id, by)
-    except Exception as error:
+    with _pipeline(app, address) as (pipeline, run_id):
+        _found(pipeline.engine, address)
+        try:
+            with _progress(pipeline, run_id):
+                _resumed(pipeline, run_id, by)
+        except Exception as error:
+            after = _found(pipeline.engine, address)
+            again = "repair it, and resume it again"
+            hint = error.hint if isinstance(error, MainstayError) else again
+            text = f"{shielded(address)}: {after.state}: {type(error).__name__}: {error}"
+            raise CommandError(text, hint=hint, exit_code=Exit.NEGATIVE) from error
         after = _found(pipeline.engine, address)
-        hint = error.hint if isinstance(error, MainstayError) else "repair it, and resume it again"
-        text = f"{shielded(address)}: {after.state}: {type(error).__name__}: {error}"
-        raise CommandError(text, hint=hint, exit_code=Exit.NEGATIVE) from error
-    finally:
-        after = _found(pipeline.engine, address)
-        pipeline.engine.close()
     if as_json:
         write_json(after.to_dict())
     else:
@@ -176,20 +175,32 @@ def _progress(pipeline: Pipeline, run_id: str) -> Iterator[None]:
         shown.close()
 
 
-def _pipeline(app: str, address: str) -> tuple[Pipeline, str]:
+@contextmanager
+def _pipeline(app: str, address: str) -> Iterator[tuple[Pipeline, str]]:
+    """The pipeline of a run; the engines of the application are closed at the end."""
+    several = _pipelines(app)
+    name, _, run_id = address.partition("/")
+    try:
+        for each in several:
+            if each.pipeline_id == name:
+                yield each, run_id
+                return
+        known = ", ".join(each.pipeline_id for each in several)
+        raise CommandError(f"--app {app!r} has no pipeline {name!r}", hint=f"it has {known}")
+    finally:
+        for engine in {id(each.engine): each.engine for each in several}.values():
+            engine.close()
+
+
+def _pipelines(app: str) -> Sequence[Pipeline]:
     from mainstay.profiles.pipelines import Pipeline
 
-    name, _, run_id = address.partition("/")
     found = loaded(app, _HINT, (Pipeline, list, tuple))
     several = [found] if isinstance(found, Pipeline) else found
     if not isinstance(several, list | tuple) or not all(isinstance(x, Pipeline) for x in several):
         kind = type(found).__name__
         raise CommandError(f"--app {app!r} is a {kind}, and no pipeline", hint=_HINT)
-    for each in several:
-        if each.pipeline_id == name:
-            return each, run_id
-    known = ", ".join(each.pipeline_id for each in several)
-    raise CommandError(f"--app {app!r} has no pipeline {name!r}", hint=f"it has {known}")
+    return several
 
 
 def _found(engine: Any, address: str) -> RunView:
