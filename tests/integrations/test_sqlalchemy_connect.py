@@ -173,12 +173,12 @@ def test_a_new_connection_is_limited_only_until_it_can_be_used(engine):
         assert "wait" not in vars(connection.connection.driver_connection)
 
 
-def test_after_the_deadline_nothing_is_waited_for(proxy, engine):
-    """The thread of a connection that is not wanted any more closes it."""
+def test_after_the_deadline_nothing_is_begun(proxy, engine):
+    """No thread connects: what it made could come before the look at the clock, and be used."""
     attach(engine)
     with deadline.within(1e-9), pytest.raises(LATE):
         engine.connect()
-    wait_until(lambda: proxy.open_connections == 0, "the connection has ended")
+    assert proxy.connections == 0
 
 
 def test_other_listeners_still_set_their_options(engine):

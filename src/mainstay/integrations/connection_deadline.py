@@ -34,8 +34,10 @@ def connect_within(
     """What `connect` returns, if it does so in the time that is left; else raises what `late` has.
 
     It connects in a thread of its own, which is left behind if it takes too long, and discards what
-    comes late.
+    comes late. If no time is left, nothing is begun.
     """
+    if left <= 0.0:
+        raise late()
     made: Future[C] = Future()
     context = copy_context()
 
