@@ -50,14 +50,55 @@ def test_masking_never_weakens(levels):
 
 def test_restricted_data_is_given_once():
     """A second call of a stage is refused; the same call twice is not; a release begins anew."""
-    value = after(use("etl/load", "r-1"))
-    assert reduce(value, use("etl/load", "r-1")) == (KEEP, "")
-    assert "was given it before (r-1)" in reduce(value, use("etl/load", "r-2"))[1]
-    assert reduce(value, use("etl/check", "r-2"))[1] == ""
-    assert reduce(value, Admit("etl/load", "r-2")) == (KEEP, "")
+    value = after(use("etl/load", "r-1.1.1.me"))
+    assert reduce(value, use("etl/load", "r-1.1.1.me")) == (KEEP, "")
+    again = "stage etl/load was given it before (r-1.1.1.me)"
+    assert again in reduce(value, use("etl/load", "r-1.1.2.me"))[1]
+    assert again in reduce(value, use("etl/load", "r-2.1.1.me"))[1]
+    assert reduce(value, use("etl/check", "r-1.2.1.you"))[1] == ""
+    assert reduce(value, Admit("etl/load", "r-2.1.1.me")) == (KEEP, "")
     used = use("etl/load", "r-1"), use("other/x", "r-1")
     assert decode(after(*used, Free("etl/r-1"))).used == {"etl/load": "r-1", "other/x": "r-1"}
     assert decode(after(*used, Free("etl/r-1", is_council=True))).used == {"other/x": "r-1"}
+
+
+def test_a_stage_that_was_renamed_is_given_restricted_data_no_second_time():
+    """In a later run of the pipeline; another pipeline has its own once."""
+    value = after(use("etl/load", "r-1.1.1.me"))
+    refused = reduce(value, use("etl/load_v2", "r-2.1.1.me"))
+    assert refused[0] is KEEP
+    assert "stage etl/load was given it before" in refused[1]
+    assert reduce(value, use("other/load", "r-2.1.1.me"))[1] == ""
+    assert reduce(value, use("etl2/load", "r-2.1.1.me"))[1] == ""
+
+
+CALLS = st.builds(
+    lambda pipeline, stage, run, attempt: use(
+        f"{pipeline}/{stage}", f"{run}.{attempt}.{attempt}.me"
+    ),
+    st.sampled_from(["etl", "other"]),
+    st.sampled_from(["load", "load_v2", "check"]),
+    st.sampled_from(["r-1", "r-2", "r.3.4.5"]),
+    st.integers(1, 3),
+)
+
+
+@given(st.lists(CALLS, max_size=12))
+def test_restricted_data_is_for_one_run_of_a_pipeline(calls):
+    """Whatever asks for it in whatever order: each pipeline has one run, each stage one call."""
+    value, given_to = None, {}
+    for call in calls:
+        change, why = reduce(value, call)
+        if not why:
+            given_to.setdefault(call.stage, set()).add(call.call)
+        value = value if change is KEEP else change.value
+    assert all(len(each) == 1 for each in given_to.values())
+    for pipeline in ("etl", "other"):
+        used = {
+            call for at, each in given_to.items() if at.startswith(f"{pipeline}/") for call in each
+        }
+        assert len({call.rsplit(".", 3)[0] for call in used}) <= 1
+        assert bool(used) == any(call.stage.startswith(f"{pipeline}/") for call in calls)
 
 
 def test_a_damaged_record():

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from mainstay import Engine
+from mainstay.core.base.change import DROP, Change
+from mainstay.drivers.pipeline.records import DATASETS, OPEN_RUNS, RUNS
 from mainstay.errors import (
     Conflict,
     LedgerError,
@@ -15,7 +17,7 @@ from mainstay.errors import (
     StoredValueError,
     UsageError,
 )
-from mainstay.profiles.pipelines import PipelineHalted, SchemaValidationError
+from mainstay.profiles.pipelines import GovernanceBlocked, PipelineHalted, SchemaValidationError
 from tests.profiles.pipelines.places import Down, Flaky, Place, operator, stage
 
 
@@ -231,30 +233,122 @@ def test_two_that_resume_one_run_at_once(place):
 # --- what is damaged elsewhere --------------------------------------------------------------------
 
 
-def spoil(engine, address, *spaces):
-    from mainstay.core.base.change import Change
+def record_of(engine, address):
+    return engine.store.read(RUNS, address)[0]
 
-    for space in spaces:
-        engine.store.transact(space, address, lambda *_: (Change(b'{"state":"x"'), None))
+
+def put(engine, address, value, space=RUNS):
+    change = DROP if value is None else Change(value)
+    engine.store.transact(space, address, lambda *_: (change, None))
+
+
+class Spoiled:
+    """A run of pipeline b, b/x, whose record a stage of it damages; it is not carried over."""
+
+    def __init__(self, place, engine, datasets):
+        self.whole = None
+
+        def check():
+            if self.whole is None:
+                self.whole = record_of(engine, "b/x")
+                put(engine, "b/x", b'{"state":"x"')
+
+        pipeline = place.pipeline(engine, stage("check", check, datasets=datasets), name="b")
+        with pytest.raises(StoredValueError, match="run b/x: the record of the run is damaged"):
+            pipeline.run(run_id="x")
 
 
 @pytest.mark.req("PL-03")
-def test_a_damaged_record_is_named(place):
-    """What is in quarantine is not known: nothing runs, an item says so, and others are listed."""
-    from mainstay.drivers.pipeline.records import OPEN_RUNS, RUNS
-
+@pytest.mark.parametrize("repaired", ["restored", "removed"])
+def test_a_damaged_record_stops_its_run_and_holds_its_data_sets(place, repaired):
+    """Other pipelines go on; its data sets are free once it is restored or removed."""
     poll = Flaky()
     with place.engine() as engine:
-        pipeline = place.pipeline(engine, stage("poll", poll))
-        pipeline.run(run_id="a")
-        spoil(engine, "other/b", RUNS)
-        pipeline.run(run_id="c")
-        spoil(engine, "other/b", OPEN_RUNS)
-        with pytest.raises(StoredValueError, match="run other/b: the record of the run is damaged"):
-            pipeline.run(run_id="d")
-        assert [item.kind for item in engine.inbox] == ["corrupted_state"]
+        spoiled = Spoiled(place, engine, "d-7")
+    with place.engine() as engine:
+        place.pipeline(engine, stage("poll", poll)).run(run_id="a")
+        place.pipeline(engine, stage("poll", poll, datasets="d-8")).run(run_id="c")
+        assert [(item.kind, item.data["address"]) for item in engine.inbox] == [
+            ("corrupted_state", "b/x")
+        ]
+        with pytest.raises(
+            GovernanceBlocked, match="d-7: it is in quarantine since run b/x: run b/x"
+        ):
+            place.pipeline(engine, stage("load", poll, datasets="d-7"), name="c").run(run_id="y")
+        again = place.pipeline(engine, stage("check", poll, datasets="d-7"), name="b")
+        with pytest.raises(StoredValueError, match="run b/x: the record of the run is damaged"):
+            again.resume("x")
+        with pytest.raises(StoredValueError, match="run b/x: the record of the run is damaged"):
+            again.run(run_id="x")
         found = {(each.run_id, each.state) for each in engine.pipelines.all()}
-    assert found == {("a", "succeeded"), ("b", "damaged"), ("c", "succeeded")}
+        assert found == {("a", "succeeded"), ("c", "succeeded"), ("x", "damaged"), ("y", "halted")}
+        assert poll.calls == 2
+        put(engine, "b/x", spoiled.whole if repaired == "restored" else None)
+        put(engine, "c/y", None)
+        put(engine, "c/y", None, OPEN_RUNS)
+        place.pipeline(engine, stage("load", poll, datasets="d-7"), name="d").run()
+        assert engine.store.read(DATASETS, "d-7")[0] is None
+    assert poll.calls == 3
+
+
+@pytest.mark.req("PL-03")
+def test_a_record_that_is_restored_holds_what_it_has_in_quarantine(place):
+    """And nothing else of what was held while it could not be read."""
+    poll = Flaky()
+    with place.engine() as engine:
+        halted = place.pipeline(
+            engine,
+            stage("check", Flaky(SchemaValidationError("row 7")), datasets="d-7"),
+            stage("load", poll, datasets="d-8", after="check"),
+            name="b",
+        )
+        with pytest.raises(SchemaValidationError):
+            halted.run(run_id="x")
+        whole = record_of(engine, "b/x")
+        put(engine, "b/x", b"{")
+        put(engine, "b/x", b'4f {"datasets":["d-7","d-8"]}', OPEN_RUNS)
+        put(engine, "d-7", None, DATASETS)  # as if the process had been killed before
+        place.pipeline(engine, stage("poll", poll)).run()
+        for name in ("d-7", "d-8"):
+            with pytest.raises(
+                GovernanceBlocked, match=f"{name}: it is in quarantine since run b/x"
+            ):
+                place.pipeline(engine, stage("load", poll, datasets=name), name=f"c-{name}").run()
+        put(engine, "b/x", whole)
+        place.pipeline(engine, stage("poll", poll)).run()
+        held = engine.store.read(DATASETS, "d-7")[0]
+        assert b"row 7" in held
+        assert b"damaged" not in held
+        assert b"b/x" not in (engine.store.read(DATASETS, "d-8")[0] or b"")
+        assert engine.store.read(OPEN_RUNS, "b/x")[0] is None
+    assert poll.calls == 2
+
+
+@pytest.mark.req("PL-03")
+@pytest.mark.parametrize("entry", [None, b"4f", b'4f {"datasets":'])
+def test_data_sets_that_only_a_stage_knows_stop_its_pipeline(place, entry):
+    """So does an entry of an earlier version, or a damaged one; other pipelines go on."""
+    poll = Flaky()
+    with place.engine() as engine:
+        Spoiled(place, engine, lambda _: ["d-7"])
+        if entry is not None:
+            put(engine, "b/x", entry, OPEN_RUNS)
+        place.pipeline(engine, stage("poll", poll)).run()
+        with pytest.raises(StoredValueError, match="run b/x: the record of the run is damaged"):
+            place.pipeline(engine, stage("poll", poll), name="b").run(run_id="z")
+        put(engine, "b/x", None)
+        place.pipeline(engine, stage("poll", poll), name="b").run(run_id="z")
+    assert poll.calls == 2
+
+
+def test_a_damaged_record_that_was_carried_over_stops_nothing(place):
+    """What it holds in quarantine is known to its data sets by then."""
+    poll = Flaky()
+    with place.engine() as engine:
+        place.pipeline(engine, stage("check", poll, datasets="d-7"), name="b").run(run_id="x")
+        put(engine, "b/x", b"{")
+        place.pipeline(engine, stage("load", poll, datasets="d-7")).run()
+        assert list(engine.inbox) == []
     assert poll.calls == 2
 
 

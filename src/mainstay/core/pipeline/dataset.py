@@ -1,8 +1,9 @@
 """What a store knows of a data set: quarantine, its strongest masking, calls while restricted.
 
 It outlives runs and processes, so that a re-run finds it. Masking only grows. A restricted data set
-is given to a stage once: a second call, in this run or a later one, is a matter for the council.
-A stage that has masked it masks it in every later run as well.
+is given to the stages of one run of a pipeline, to each once: a second call, in this run or a later
+one, is a matter for the council, also under another name of the stage. A stage that has masked it
+masks it in every later run as well.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Admit(Struct, frozen=True, gc=False):
     stage: str
     """The pipeline and the stage: `etl/load`."""
     call: str
-    """This very attempt."""
+    """This very attempt, which begins with its run."""
     is_restricted: bool = False
     masking: int | None = None
     """The masking with which the stage leaves it; None if it does not mask."""
@@ -78,11 +79,11 @@ def reduce(value: bytes | None, command: Command, _now: float = 0.0) -> tuple[Ch
     if type(command) is Free:
         kept = () if command.is_council else record.held.items()
         held = {at: why for at, why in kept if at != command.address}
-        pipeline = command.address.partition("/")[0]
+        pipeline = _pipeline(command.address)
         used = {
             at: call
             for at, call in record.used.items()
-            if not command.is_council or at.partition("/")[0] != pipeline
+            if not command.is_council or _pipeline(at) != pipeline
         }
         return _written(record, held=held, used=used), ""
     return _admit(record, command)
@@ -92,9 +93,8 @@ def _admit(record: DatasetRecord, command: Admit) -> tuple[Change, str]:
     if record.held:
         address, why = next(iter(record.held.items()))
         return KEEP, f"it is in quarantine since run {address}: {why}"
-    before = record.used.get(command.stage)
-    if command.is_restricted and before not in (None, command.call):
-        return KEEP, f"it is restricted, and stage {command.stage} was given it before ({before})"
+    if command.is_restricted and (before := _before(record, command)):
+        return KEEP, f"it is restricted, and stage {before}"
     masks, masked_by = command.masking is not None, record.masked_by
     level = record.masking if command.masking is None else command.masking
     if level < record.masking:
@@ -106,6 +106,28 @@ def _admit(record: DatasetRecord, command: Admit) -> tuple[Change, str]:
         masked_by = (*masked_by, command.stage)
     used = {**record.used, command.stage: command.call} if command.is_restricted else record.used
     return _written(record, masking=level, used=used, masked_by=masked_by), ""
+
+
+def _before(record: DatasetRecord, command: Admit) -> str:
+    """The stage that was given it before this call; "" if none was.
+
+    Of another run any stage of the pipeline counts: one that was renamed is the same to the data.
+    """
+    pipeline, run = _pipeline(command.stage), _run(command.call)
+    for stage, call in record.used.items():
+        is_earlier = stage == command.stage and call != command.call
+        if is_earlier or (_pipeline(stage) == pipeline and _run(call) != run):
+            return f"{stage} was given it before ({call})"
+    return ""
+
+
+def _pipeline(stage: str) -> str:
+    return stage.partition("/")[0]
+
+
+def _run(call: str) -> str:
+    """The run of an attempt: `<run>.<epoch>.<attempt>.<owner>`."""
+    return call.rsplit(".", 3)[0]
 
 
 def _written(record: DatasetRecord, **fields: object) -> Change:

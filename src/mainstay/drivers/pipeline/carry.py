@@ -9,9 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mainstay.core.inbox.items import Item
 from mainstay.core.pipeline.commands import Close, Done, Review
 from mainstay.core.pipeline.dataset import Free, Hold
+from mainstay.core.pipeline.open_run import read
 from mainstay.core.pipeline.state import HALTED, RUNNING, UNKNOWN, RunRecord, address_of
 from mainstay.drivers.inbox.resolution import MOVED_ON
 from mainstay.drivers.pipeline.ledger_files import LedgerFiles
@@ -20,6 +23,7 @@ from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
     from mainstay.core.inbox.items import Decision
+    from mainstay.core.pipeline.state import Quarantine
     from mainstay.drivers.pipeline.parts import PipelineParts
 
 _NOT_CARRIED = "the ledger files of run %s were not written; they will be before its next run"
@@ -37,22 +41,24 @@ class CarryOver:
         self._parts = parts
         self._files: dict[str, LedgerFiles] = {}
 
-    def all(self, files: LedgerFiles) -> None:
-        """Carries over whatever was left, before a run that has these files.
+    def all(self, files: LedgerFiles, pipeline: str) -> None:
+        """Carries over whatever was left, before a run of a pipeline that has these files.
 
         If files of another folder cannot be written, that is reported: data sets and the inbox have
-        what follows by then. A record that cannot be read is an error: what it holds in quarantine
-        is not known.
+        what follows by then. If a record cannot be read, what it holds in quarantine is not known:
+        the data sets of that run are held. Only if these are not known either, it is an error, for
+        its pipeline.
         """
         folder = str(files.folder)
         is_known, self._files[folder] = folder in self._files, files
         files.check()
-        for address, token in list(self._parts.records.entries()):
+        for address, text in list(self._parts.records.entries()):
             try:
-                self.one(address, token)
+                self.one(address, text)
             except StoredValueError as error:
                 self._parts.inbox.put_damage(error, _damaged(address))
-                raise
+                if not self._contain(address, error) and address.startswith(f"{pipeline}/"):
+                    raise
             except _NotWritten as error:
                 if error.folder == folder:
                     raise error.why from None
@@ -66,9 +72,31 @@ class CarryOver:
         if every:
             files.write(every, lambda: every, self._parts.records.now())
 
-    def one(self, address: str, token: str) -> str | None:
+    def _contain(self, address: str, error: StoredValueError) -> bool:
+        """Holds the data sets of a run that cannot be read; False if they are not known."""
+        entry = self._parts.records.hold(address)  # first: what is held must be freed again
+        if entry is not None and entry.datasets is None:
+            return False
+        for dataset in () if entry is None else entry.datasets or ():
+            self._parts.records.dataset(dataset, Hold(address, error.message))
+        return True
+
+    def _freed(self, address: str, text: str, record: RunRecord | None) -> str:
+        """Frees what was held while the record could not be read; the text of its entry now."""
+        entry = read(text)
+        if not entry.is_held:
+            return text
+        held = None if record is None else record.quarantine
+        kept = () if held is None or not _holds(held) else held.datasets
+        for dataset in entry.datasets or ():
+            if dataset not in kept:
+                self._parts.records.dataset(dataset, Free(address))
+        return self._parts.records.exchange(address, text, replace(entry, is_held=False))
+
+    def one(self, address: str, text: str) -> str | None:
         """Carries over one run, unless it is under way; the id of its inbox item, if it has one."""
         record, left = self._parts.records.get(address)
+        text = self._freed(address, text, record)
         if record is not None and record.state is RUNNING and record.halt is not None:
             self._quarantine(address, record)  # at once: other stages of it are under way
             if left <= 0.0:
@@ -83,12 +111,12 @@ class CarryOver:
         except (LedgerError, OSError) as error:
             raise _NotWritten(record.ledgers, error) from error
         if is_written:
-            self._parts.records.leave(address, token)
+            self._parts.records.leave(address, text)
         return item
 
     def _quarantine(self, address: str, record: RunRecord) -> None:
         held, records = record.quarantine, self._parts.records
-        if held is None or (held.is_blocked and held.status != "released"):
+        if held is None or not (_holds(held) or held.status == "released"):
             return
         command: Hold | Free = Hold(address, f"{held.error_class}: {held.text}")
         if held.status == "released":
@@ -128,12 +156,12 @@ class CarryOver:
             decision.by,
             decision.why or decision.evidence,
         )
-        token = self._parts.records.enter(address)  # first: what follows must not be lost
+        text = self._parts.records.enter(address)  # first: what follows must not be lost
         answer = self._parts.records.step(address, command)
         if not isinstance(answer, Done):
             return MOVED_ON
         try:
-            self.one(address, token)
+            self.one(address, text)
         except _NotWritten as error:
             raise error.why from None
         return _RESULTS[decision.action]
@@ -148,14 +176,20 @@ class _NotWritten(Exception):
         self.why = why
 
 
+def _holds(held: Quarantine) -> bool:
+    """Whether a run holds its data sets itself; blocked ones were held before."""
+    return held.status != "released" and not held.is_blocked
+
+
 def _damaged(address: str) -> Item:
     pipeline, _, run = address.partition("/")
     return Item(
         kind="corrupted_state",
         subject=f"run {address}",
         operation=pipeline,
-        text=f"run {run} of {pipeline}: its record is damaged, and so it is not known which data"
-        " sets it holds in quarantine. No pipeline runs until it is restored or removed",
+        text=f"run {run} of {pipeline}: its record is damaged, and so it is not known what it holds"
+        " in quarantine. Its data sets are held until it is restored or removed; if they are not"
+        f" known, {pipeline} does not run",
         data={"address": address},
     )
 

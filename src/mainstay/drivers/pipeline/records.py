@@ -1,20 +1,25 @@
 """The records of runs and data sets in a store: commands as steps, and the entries of open runs.
 
 Each run has an entry in a space of its own, written before its record changes and removed once its
-end was carried over to data sets, inbox and files. An entry holds a text of its writer and is
-removed only by that text: one that was written since stays.
+end was carried over to data sets, inbox and files. An entry begins with a text of its writer and is
+removed only if it is still the same: one that was written since stays.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from os import urandom
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change, damage
 from mainstay.core.base.spaces import Space
 from mainstay.core.pipeline.dataset import DatasetRecord
 from mainstay.core.pipeline.dataset import decode as decode_dataset
 from mainstay.core.pipeline.dataset import reduce as reduce_dataset
+from mainstay.core.pipeline.open_run import read as read_entry
+from mainstay.core.pipeline.open_run import written
 from mainstay.core.pipeline.record import is_expired, lease_of, reduce
 from mainstay.core.pipeline.state import decode
 from mainstay.drivers.idempotency.late_steps import LateSteps
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.change import Decide
     from mainstay.core.pipeline.commands import Answer, Command
     from mainstay.core.pipeline.dataset import Command as DatasetCommand
+    from mainstay.core.pipeline.open_run import OpenRun
     from mainstay.core.pipeline.state import RunRecord
     from mainstay.ports import Store
 
@@ -48,11 +54,13 @@ class RunRecords:
 
     def step(self, address: str, command: Command) -> Answer:
         """The reducer's answer."""
-        return self.store.transact(RUNS, address, self.deciding(command))
+        with _naming(address):
+            return self.store.transact(RUNS, address, self.deciding(command))
 
     async def astep(self, address: str, command: Command) -> Answer:
         """The same, awaited."""
-        return await self.store.atransact(RUNS, address, self.deciding(command))
+        with _naming(address):
+            return await self.store.atransact(RUNS, address, self.deciding(command))
 
     def deciding(self, command: Command) -> Decide[Answer]:
         """The decision of a step."""
@@ -94,31 +102,36 @@ class RunRecords:
 
     # --- entries ----------------------------------------------------------------------------------
 
-    def enter(self, address: str) -> str:
+    def enter(self, address: str, datasets: tuple[str, ...] | None = ()) -> str:
         """Has the end of a run carried over; the text of the entry."""
-        token = urandom(8).hex()
-        self.store.transact(OPEN_RUNS, address, _writing(token))
-        return token
+        return self.store.transact(OPEN_RUNS, address, _writing(datasets))
 
-    async def aenter(self, address: str) -> str:
+    async def aenter(self, address: str, datasets: tuple[str, ...] | None = ()) -> str:
         """The same, awaited."""
-        token = urandom(8).hex()
-        await self.store.atransact(OPEN_RUNS, address, _writing(token))
-        return token
+        return await self.store.atransact(OPEN_RUNS, address, _writing(datasets))
 
-    def leave(self, address: str, token: str) -> None:
+    def hold(self, address: str) -> OpenRun | None:
+        """Writes into an entry that its data sets are held; the entry, or None if it is gone."""
+        return self.store.transact(OPEN_RUNS, address, _holding)
+
+    def exchange(self, address: str, text: str, entry: OpenRun) -> str:
+        """Replaces an entry, if it is still that one; the text that it has then."""
+        self.store.transact(OPEN_RUNS, address, _replacing(text, entry.text))
+        return entry.text
+
+    def leave(self, address: str, text: str) -> None:
         """Removes an entry, if it is still that one."""
-        self.store.transact(OPEN_RUNS, address, _leaving(token))
+        self.store.transact(OPEN_RUNS, address, _leaving(text))
 
     def entry_of(self, address: str) -> str | None:
         """The text of the entry of a run; None if it has none."""
         value, _ = self.store.read(OPEN_RUNS, address)
-        return None if value is None else value.decode("utf-8", "replace")
+        return None if value is None else _text(value)
 
     def entries(self) -> Iterator[tuple[str, str]]:
         """The entries: the address of each run, and the text."""
         for address, value in self._scan(OPEN_RUNS):
-            yield address, value.decode("utf-8", "replace")
+            yield address, _text(value)
 
     def _scan(self, space: str) -> Iterator[tuple[str, bytes]]:
         after = ""
@@ -147,9 +160,18 @@ class RunRecords:
 
 
 def _decoded(address: str, value: bytes) -> RunRecord:
-    try:
+    with _naming(address):
         return decode(value)
+
+
+@contextmanager
+def _naming(address: str) -> Iterator[None]:
+    """Names the run whose record is damaged."""
+    try:
+        yield
     except StoredValueError as error:
+        if not error.is_damaged:
+            raise
         raise damage(f"run {address}: {error.message}") from error
 
 
@@ -157,9 +179,31 @@ def _on_dataset(command: DatasetCommand) -> Decide[str]:
     return lambda value, now: reduce_dataset(value, command, now)
 
 
-def _writing(token: str) -> Decide[None]:
-    return lambda _value, _now: (Change(token.encode()), None)
+def _writing(datasets: tuple[str, ...] | None) -> Decide[str]:
+    token = urandom(8).hex()
+
+    def decide(value: bytes | None, _now: float) -> tuple[Change, str]:
+        before = None if value is None else read_entry(_text(value))
+        text = written(before, token, datasets).text
+        return Change(text.encode()), text
+
+    return decide
 
 
-def _leaving(token: str) -> Decide[None]:
-    return lambda value, _now: (DROP if value == token.encode() else KEEP, None)
+def _holding(value: bytes | None, _now: float) -> tuple[Change, OpenRun | None]:
+    if value is None:
+        return KEEP, None
+    entry = replace(read_entry(_text(value)), is_held=True)
+    return Change(entry.text.encode()), entry
+
+
+def _replacing(text: str, other: str) -> Decide[None]:
+    return lambda value, _now: (Change(other.encode()) if value == text.encode() else KEEP, None)
+
+
+def _leaving(text: str) -> Decide[None]:
+    return lambda value, _now: (DROP if value == text.encode() else KEEP, None)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

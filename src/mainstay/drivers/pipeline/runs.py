@@ -14,6 +14,7 @@ from mainstay.core.events.describe import shown
 from mainstay.core.pipeline.commands import Begin, Busy, Claimed, Mismatch, Refusal, Take
 from mainstay.core.pipeline.definition import is_name
 from mainstay.core.pipeline.flow import first_of
+from mainstay.core.pipeline.open_run import datasets_of
 from mainstay.core.pipeline.state import HALTED, RUNNING, SUCCEEDED, address_of
 from mainstay.core.pipeline.view import damaged_view, view_of
 from mainstay.drivers.idempotency.patience import aoffered, offered
@@ -93,14 +94,14 @@ class PipelineRuns:
         command = self._begin(setup, given, run_id)
         address = address_of(command.pipeline, command.run)
         if self._is_new(setup, command):
-            self._parts.records.enter(address)
+            self._parts.records.enter(address, _at_stake(setup))
         return self._driven(setup, address, command)
 
     def resume(self, setup: PipelineSetup, run_id: str, by: str = "") -> RunResult:
         """Goes on with a run where it stopped."""
         self.prepare(setup)
         address = address_of(setup.definition.name, run_id)
-        self._parts.records.enter(address)
+        self._parts.records.enter(address, _at_stake(setup))
         return self._driven(setup, address, self._take(setup, by))
 
     async def arun(self, setup: PipelineSetup, given: UserValue, run_id: str | None) -> RunResult:
@@ -109,19 +110,19 @@ class PipelineRuns:
         command = self._begin(setup, given, run_id)
         address = address_of(command.pipeline, command.run)
         if await in_thread(lambda: self._is_new(setup, command)):
-            await self._parts.records.aenter(address)
+            await self._parts.records.aenter(address, _at_stake(setup))
         return await self._adriven(setup, address, command)
 
     async def aresume(self, setup: PipelineSetup, run_id: str, by: str = "") -> RunResult:
         """The same as `resume`, awaited."""
         await in_thread(lambda: self.prepare(setup))
         address = address_of(setup.definition.name, run_id)
-        await self._parts.records.aenter(address)
+        await self._parts.records.aenter(address, _at_stake(setup))
         return await self._adriven(setup, address, self._take(setup, by))
 
     def prepare(self, setup: PipelineSetup) -> None:
         """Refuses damaged ledgers, and carries over what was left: before any stage is called."""
-        self.carry_over.all(setup.files)
+        self.carry_over.all(setup.files, setup.definition.name)
 
     def _is_new(self, setup: PipelineSetup, command: Begin) -> bool:
         """Whether a run begins; refused if its ledgers have another of that id."""
@@ -261,6 +262,10 @@ class PipelineRuns:
     def close(self) -> None:
         """Gives steps in the background a second."""
         self._parts.records.close()
+
+
+def _at_stake(setup: PipelineSetup) -> tuple[str, ...] | None:
+    return datasets_of(setup.definition, setup.datasets)
 
 
 def _recorded(pipeline: str, given: UserValue) -> tuple[bytes, str]:
