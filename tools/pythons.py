@@ -222,7 +222,16 @@ def install_each(python: Path, root: Path, names: Iterable[str]) -> list[str]:
     """Install these of the group `dev`, wheels alone; those that this Python cannot have."""
     wanted = development(root)
     one = [str(python), *PIP, "--only-binary", ":all:"]
-    return [name for name in sorted(names) if execute([*one, wanted[name]], cwd=root).returncode]
+    return [
+        name
+        for name in sorted(names)
+        if all(execute([*one, way], cwd=root).returncode for way in ways(wanted[name]))
+    ]
+
+
+def ways(requirement: str) -> list[str]:
+    """As it is written; without its compiled part (psycopg then uses the system's libpq)."""
+    return [requirement, *[requirement.replace("[binary,", "[")] * ("[binary," in requirement)]
 
 
 def development(root: Path) -> dict[str, str]:

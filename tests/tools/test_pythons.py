@@ -196,6 +196,9 @@ def test_only_the_named_pythons_run_and_all_of_them_are_required(outcomes, capsy
     assert "3.9: choose of 3.11 3.12" in capsys.readouterr().err
 
 
+PSYCOPG = ("psycopg[binary,pool]==3.3.8", "psycopg[pool]==3.3.8")
+
+
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
     """Records what is installed, where pip refuses the requirements that a test names."""
@@ -228,12 +231,19 @@ def test_the_whole_group_is_installed_where_it_can_be(installed, tmp_path):
 
 def test_a_library_without_a_wheel_is_left_out_and_named(installed, tmp_path, capsys):
     """What is needed to run a test comes first; the rest one by one, never from source."""
-    calls = installed("--group", "psycopg[binary,pool]==3.3.8")
+    calls = installed("--group", *PSYCOPG)
     assert pythons.install(Path("python"), tmp_path) == ["psycopg"]
     assert calls[1] == ["--editable", "."]
     assert calls[2][0] == "pytest==9.1.1"
     assert ["--only-binary", ":all:", "nats-py==2.16.0"] in calls
     assert "one by one" in capsys.readouterr().out
+
+
+def test_a_library_without_a_compiled_wheel_is_installed_without_it(installed, tmp_path):
+    """Of psycopg there is none for free-threaded Pythons; it runs with the system's libpq."""
+    calls = installed("--group", PSYCOPG[0])
+    assert pythons.install(Path("python"), tmp_path) == []
+    assert [call[-1] for call in calls][-2:] == list(PSYCOPG)
 
 
 def test_a_python_that_cannot_have_pytest_is_not_run(installed, tmp_path):
@@ -284,7 +294,7 @@ def test_an_environment_is_made_once_and_anew_after_a_change(installed, tmp_path
 
 def test_what_an_environment_lacks_is_tried_again(installed, tmp_path):
     """An index that did not answer once leaves no gap for ever; the rest is not installed anew."""
-    calls = installed("--group", "nats-py==2.16.0", "psycopg[binary,pool]==3.3.8")
+    calls = installed("--group", "nats-py==2.16.0", *PSYCOPG)
     run, folder = Run("3.14", "3.14.0", Path("/p")), tmp_path / ".venvs/3.14"
     pythons.set_up(run, tmp_path, folder)
     assert run.lacking == ["nats-py", "psycopg"]
