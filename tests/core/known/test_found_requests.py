@@ -3,6 +3,7 @@
 import pytest
 
 from mainstay.core.known.http import unsafe_request
+from mainstay.core.retry.not_retried import may_be_applied
 
 
 class Request:
@@ -23,6 +24,25 @@ class Request:
 def test_a_request_that_is_found_decides_as_one_that_is_carried(request_, expected):
     """If nothing is found, nothing is known against repeating it."""
     assert unsafe_request(TimeoutError(), lambda _error: request_) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [("idempotency-key", "POST without a token"), ("Repeatability-Request-ID", "")],
+)
+def test_a_service_has_its_own_header(header, expected):
+    """One that it does not know lets nothing be repeated."""
+    sent, own = Request("POST", **{header: "7"}), ("repeatability-request-id",)
+    assert unsafe_request(TimeoutError(), lambda _: sent, "a token", own) == expected
+    assert unsafe_request(TimeoutError(), lambda _: sent, "a token", ()) == "POST without a token"
+
+
+def test_the_note_advises_what_the_service_has():
+    """A header is enough; what a call is given is not seen, so its class is named as well."""
+    header = may_be_applied("POST without an Idempotency-Key")
+    assert header.endswith("carried out; send that header, or name this very class in on=")
+    token = may_be_applied("POST without a token (ClientToken)", by_code=True)
+    assert token.endswith("out; give the call one, and name its status or error code in on=")
 
 
 def test_what_the_exception_carries_goes_before():

@@ -118,7 +118,7 @@ def test_a_post_that_failed_inside_azure_is_not_sent_again(azure_stub):
     """The answer has the request with it, so its method is known."""
     azure_stub.answers(error(500, "InternalError"))
     known = kind_of(seen(lambda: send(azure_stub.url, "POST")))
-    assert (known.unsafe, azure_stub.count) == ("POST without an Idempotency-Key", 1)
+    assert (known.unsafe, azure_stub.count) == ("POST without a Repeatability-Request-ID", 1)
 
 
 @pytest.mark.parametrize(

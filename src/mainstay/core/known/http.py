@@ -26,6 +26,10 @@ AMBIGUOUS_STATUSES = frozenset({500, 502, 504})
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
 """Safe and idempotent methods (RFC 9110, section 9.2)."""
 
+IDEMPOTENCY_KEY = "an Idempotency-Key"
+KEY_HEADERS = ("idempotency-key",)
+"""What lets a POST be repeated, for people; and the header that it is, in lower case."""
+
 ONCE = "ms_once"
 """Where an exception has the request that cannot be sent again: "PUT whose body ..."."""
 
@@ -81,12 +85,15 @@ def _status_in(response: Mapping[object, object]) -> int | None:
 
 
 def unsafe_request(
-    exception: BaseException, find: Callable[[BaseException], object] | None = None
+    exception: BaseException,
+    find: Callable[[BaseException], object] | None = None,
+    key: str = IDEMPOTENCY_KEY,
+    key_headers: tuple[str, ...] = KEY_HEADERS,
 ) -> str:
     """Why the request that an exception carries must not be repeated if its answer was lost.
 
-    Empty if it may be: the method is idempotent, the request has an Idempotency-Key, or the
-    exception carries no request, and `find` finds none.
+    Empty if it may be: the method is idempotent, the request has one of the headers with a key, or
+    the exception carries no request, and `find` finds none. `key` is what it lacks, for people.
 
     >>> class Request:
     ...     method, headers = "POST", {}
@@ -116,10 +123,10 @@ def unsafe_request(
         return ""
     headers = attribute(request, "headers")
     try:
-        has_key = any(str(name).lower() == "idempotency-key" for name in headers or ())
+        has_key = any(str(name).lower() in key_headers for name in headers or ())
     except Exception:  # headers that only look like some
         has_key = False
-    return "" if has_key else f"{method.upper()[:20]} without an Idempotency-Key"
+    return "" if has_key else f"{method.upper()[:20]} without {key}"
 
 
 def sent_once(exception: BaseException) -> str:

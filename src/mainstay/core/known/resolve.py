@@ -35,7 +35,7 @@ def known_by_table(
         if table.changes_nothing is not None and _changes_nothing(table, exception):
             unsafe = ""
         elif not unsafe:
-            unsafe = unsafe_request(exception, table.request)
+            unsafe = unsafe_request(exception, table.request, table.key, table.key_headers)
     if ONCE in exception.__dict__:
         once = once or sent_once(exception)
     if once != known.once or unsafe != known.unsafe:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from mainstay.core.base.attributes import CACHE_SIZE
 from mainstay.core.known.http import (
     AMBIGUOUS_STATUSES,
+    IDEMPOTENCY_KEY,
+    KEY_HEADERS,
     STATUS_KINDS,
     kind_of_status,
     status_of,
@@ -230,8 +232,8 @@ class Table:
     """
 
     __slots__ = (
-        "changes_nothing", "entries", "hint", "library", "own_retries", "packages", "request",
-        "retries",
+        "changes_nothing", "entries", "hint", "key", "key_headers", "library", "own_retries",
+        "packages", "request", "retries",
     )  # fmt: skip
 
     def __init__(
@@ -245,6 +247,8 @@ class Table:
         request: Callable[[BaseException], object] | None = None,
         changes_nothing: Callable[[Any], bool] | None = None,
         own_retries: OwnRetries | None = None,
+        key: str = IDEMPOTENCY_KEY,
+        key_headers: tuple[str, ...] = KEY_HEADERS,
     ) -> None:
         self.library = library
         self.entries = _checked(library, entries)
@@ -261,6 +265,11 @@ class Table:
         may be repeated if its answer was lost."""
         self.own_retries = own_retries
         """How many requests the client has made by itself, if an exception shows it."""
+        self.key = key
+        """What lets the services of this library be asked twice: a header, whose name has a hyphen,
+        or what a call is given; for people."""
+        self.key_headers = key_headers
+        """The headers, in lower case, with which a POST may be repeated if its answer was lost."""
 
     def entry(self, name: str) -> Entry | None:
         """The entry of a class: its own, or that of its module (`module.*`)."""

@@ -68,10 +68,9 @@ def of_code(reason: str, rules: Iterable[object]) -> str:
 def may_be_applied(request: str, *, by_code: bool = False) -> str:
     """Why an ambiguous failure of a request is final, though it is of a kind that is retried."""
     named = "its status or error code" if by_code else "this very class"
-    return (
-        f"is ambiguous: the {request} may have been carried out; send that header, or name"
-        f" {named} in on="
-    )
+    is_header = "-" in request.rpartition(" ")[2]
+    advice = "send that header, or" if is_header else "give the call one, and"
+    return f"is ambiguous: the {request} may have been carried out; {advice} name {named} in on="
 
 
 def cannot_be_sent(request: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstay.core.known.http import KEY_HEADERS
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
 
@@ -93,4 +94,6 @@ TABLE = Table(
     retries="up to 10 of its own, 3 after a lost connection and 3 after a status:"
     " `retry_total=0` turns them off",
     hint=_milliseconds,
+    key="a Repeatability-Request-ID",
+    key_headers=(*KEY_HEADERS, "repeatability-request-id"),
 )

@@ -310,6 +310,8 @@ TABLE = Table(
     hint=lambda error: _milliseconds(error.response["ResponseMetadata"].get("HTTPHeaders")),
     request=_request,
     changes_nothing=_only_reads,
+    key="a token or a condition (ClientToken, ClientRequestToken, MessageDeduplicationId)",
+    key_headers=(),
     own_retries=OwnRetries(
         _repeated, "pass Config(retries={'total_max_attempts': 1}) to the client"
     ),

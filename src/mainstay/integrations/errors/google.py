@@ -186,4 +186,5 @@ TABLE = Table(
     " `retry=None` to a method to turn that off; google-auth asks for a token three times",
     hint=_retry_info,
     own_retries=OwnRetries(_repeated, "pass retry=None to the method"),
+    key="a condition or an id (if_generation_match, request_id)",
 )
