@@ -61,6 +61,14 @@ class Server(ServerProcess):
         """Without credentials."""
         return f"nats://127.0.0.1:{self.port}"
 
+    def configure(self, **settings: object) -> None:
+        """Changes its configuration; it has it from its next start on."""
+        self._settings |= settings
+
+    def log(self) -> bytes:
+        """What it has written since its first start."""
+        return (self.folder / "server.log").read_bytes()
+
     def command(self, port: int) -> list[str]:
         binary = required(server_binary(), "NATS server", _HELP)
         return [binary, "-c", str(self._configure(port))]

@@ -9,9 +9,12 @@ has to answer, and virtual where none does.
 import asyncio
 import dataclasses
 import os
+import re
 import subprocess
 import sys
+import time
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import nats
@@ -203,6 +206,98 @@ def test_a_message_for_nobodys_stream_is_received_by_the_server(server, proxy):
             assert (sent, await arrived()) == (None, 1)
 
     asyncio.run(main())
+
+
+# --- the waits of a category, seen by the server --------------------------------------------------
+
+
+class Waits:
+    """When each attempt came to the server; each fails only by the server's own answer to it.
+
+    So the time between two of them is at least the wait of the policy, however slow the machine is.
+    """
+
+    def __init__(self):
+        self.times = []
+
+    def come(self):
+        self.times.append(time.monotonic())
+
+    def are_those_of(self, policy):
+        """At least what the policy asks for, which doubles; and not without end."""
+        gaps = [later - earlier for earlier, later in pairwise(self.times)]
+        least = [policy.base_delay * 0.9 * 2.0**n for n in range(policy.max_attempts - 1)]
+        assert len(gaps) == len(least)
+        for gap, wait in zip(gaps, least, strict=True):
+            assert wait <= gap < 60.0, (gaps, least)
+
+
+@pytest.mark.req("CP-02", "CP-11")
+def test_a_server_that_was_killed_is_asked_to_connect_at_the_times_of_the_category(server):
+    """What listens in its place takes each connection, notes it, and closes it."""
+    server.kill()
+    policy = dataclasses.replace(POLICIES[RetryCategory.NATS_CONNECT], base_delay=0.05)
+    waits = Waits()
+
+    async def close(_reader, writer):
+        waits.come()
+        writer.close()
+
+    async def main():
+        stand_in = await asyncio.start_server(close, "127.0.0.1", server.port)
+        watched = Watched(policies={RetryCategory.NATS_CONNECT: policy})
+        async with stand_in:
+            with pytest.raises(RetryError) as caught:
+                await watched.client.connect(server.url)
+        assert caught.value.attempts == len(waits.times) == 5
+
+    asyncio.run(main())
+    waits.are_those_of(policy)
+
+
+@pytest.mark.req("CP-01", "CP-02")
+@pytest.mark.parametrize("category", [RetryCategory.NATS_PUBLISH, RetryCategory.KV_GET])
+def test_a_server_that_was_killed_is_asked_at_the_times_of_the_category(server, proxy, category):
+    """It comes back without JetStream, and refuses each attempt; its own log counts them."""
+    is_get = category is RetryCategory.KV_GET
+    subject = b"$JS.API.DIRECT.GET.KV_switches" if is_get else b"audit.append"
+    policy = dataclasses.replace(POLICIES[category], base_delay=0.1)
+    waits = Waits()
+
+    def pass_on(request):
+        if b"PUB " + subject in request:
+            waits.come()
+
+    async def main():
+        async with connected(proxy, policies=SHORT | {category: policy}) as watched:
+            client = watched.client
+            await client.create_stream("AUDIT", ["audit.>"])
+            await client.kv_create("switches", settings={"direct": True})
+            assert await client.kv_get("switches", "all") is None
+            server.kill()
+            await until(lambda: not client.client.is_connected)
+            server.configure(jetstream=False, trace="true")
+            server.start()
+            await until(lambda: client.client.is_connected)
+            proxy.drop_reply_once(pass_on)  # it never does: it looks at what is passed on
+            with pytest.raises(RetryError) as caught:
+                await (client.kv_get("switches", "all") if is_get else client.publish(AUDIT))
+            return caught.value
+
+    error = asyncio.run(main())
+    waits.are_those_of(policy)
+    asked = re.findall(rf"PUB {re.escape(subject.decode())}\b".encode(), server.log())
+    assert (error.category, error.attempts, len(asked)) == (category, 3, 3)
+
+
+AUDIT = "audit.append"
+
+
+async def until(condition):
+    """nats-py notices by itself, in this loop."""
+    async with asyncio.timeout(60.0):
+        while not condition():  # noqa: ASYNC110 -- nothing notifies
+            await asyncio.sleep(0.01)
 
 
 # --- key-value buckets ----------------------------------------------------------------------------
