@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 
 import pytest
 import redis
@@ -39,6 +40,15 @@ def server(tmp_path_factory):
 def proxy(server):
     with FaultProxy("127.0.0.1", server.port) as proxy:
         yield proxy
+
+
+def test_the_parser_is_hiredis_if_it_is_there(server):
+    """It reads from the socket in another way: `make test-all` has it, and runs these tests."""
+    with redis.Redis(port=server.port) as client:
+        client.ping()
+        (connection,) = client.connection_pool._available_connections
+        name = type(connection._parser).__name__
+    assert ("hiredis" in name.lower()) == (find_spec("hiredis") is not None)
 
 
 @pytest.fixture

@@ -73,7 +73,11 @@ def hurry(one):
         connection.socket_timeout = SHORT
         if hasattr(connection, "_sock"):
             connection._sock.settimeout(SHORT)
-            connection._parser._buffer.socket_timeout = SHORT
+            buffer = getattr(connection._parser, "_buffer", None)
+            if hasattr(buffer, "socket_timeout"):
+                buffer.socket_timeout = SHORT
+            else:  # of hiredis
+                connection._parser._socket_timeout = SHORT
 
 
 def dead_port():
