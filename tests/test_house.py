@@ -226,6 +226,23 @@ def test_no_function_is_longer_than_50_lines(room):
         assert long_functions(path.read_text(encoding="utf-8")) == {}, path
 
 
+def untyped(*folders):
+    """How often `Any` occurs as a word."""
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
+    return sum(len(re.findall(r"\bAny\b", path.read_text(encoding="utf-8"))) for path in paths)
+
+
+def test_the_core_and_the_drivers_name_their_types():
+    """`Any` is for what is the user's or a library's; what is ours has a name."""
+    assert untyped(SRC / "core", SRC / "drivers") < 300
+
+
+def test_untyped_names_are_counted(tmp_path):
+    """The rule above can fail, and a longer word does not count."""
+    (tmp_path / "a.py").write_text("x: Any\ny: list[Any]\nAnything = 1\n", encoding="utf-8")
+    assert untyped(tmp_path) == 2
+
+
 def test_a_long_function_and_a_long_module_are_found(tmp_path):
     """The rules above can fail, and a docstring does not count."""
     body = "    x = 1\n" * 50

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Never, Unpack
 
-    from mainstay.core.base.types import Seconds
+    from mainstay.core.base.types import Fields, Seconds
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
@@ -90,7 +90,7 @@ def retry(
         "on": on, "attempts": attempts, "timeout": timeout, "deadline": deadline,
         "backoff": backoff, "jitter": jitter,
     }  # fmt: skip
-    changes: dict[str, Any] = {n: value for n, value in named.items() if value is not None}
+    changes: Fields = {n: value for n, value in named.items() if value is not None}
     chosen = _policy_of(policy, {**changes, **fields})
     check_idempotency(idempotency, chosen)
     listeners = listeners_of("retry", listener)
@@ -108,7 +108,7 @@ def retry(
     return decorate
 
 
-def _policy_of(policy: Policy | None, changes: dict[str, Any]) -> Policy:
+def _policy_of(policy: Policy | None, changes: Fields) -> Policy:
     is_named = changes.get("on") is not None or changes.get("retry_on") is not None
     if policy is None and not is_named:
         raise UsageError(
@@ -136,7 +136,7 @@ classes is the same for every function."""
 _PLAIN = frozenset({int, float, str, bool})
 
 
-def _key_of(changes: dict[str, Any]) -> tuple[object, ...] | None:
+def _key_of(changes: Fields) -> tuple[object, ...] | None:
     """What equal policies have in common; None if an argument is no plain value.
 
     Types are part of it: True is equal to 1, and not allowed in its place.

@@ -90,6 +90,7 @@ def run_transaction(
     ...     return connection.execute(text("SELECT 21 * 2")).scalar()
     >>> run_transaction(engine, double, policy=RetryPolicy(on=transient))
     42
+    >>> engine.dispose()
     """
     lend, runs = _lender(source), Runs(function, idempotent=idempotent)
 
@@ -152,6 +153,7 @@ def attach(engine: Engine | AsyncEngine) -> None:
     ...     except sqlalchemy.exc.OperationalError as error:
     ...         error.__notes__
     ['mainstay: permanent: a statement that is wrong, or names what is not there']
+    >>> engine.dispose()
     """
     listened: Any = getattr(engine, "sync_engine", engine)
     event.listen(listened, "handle_error", _on_error)

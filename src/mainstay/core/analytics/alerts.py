@@ -27,10 +27,9 @@ from mainstay.core.retry.events import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from mainstay.core.base.event import Event
-    from mainstay.core.base.types import Seconds
+    from mainstay.core.base.types import Fields, Seconds
 
 MOST_GROUPS = 1000
 """Groups that a rule keeps apart at once; further ones are one group, "other"."""
@@ -282,8 +281,8 @@ def _step(
     return AlertFired(**_event_fields(rule, name, value))
 
 
-def _event_fields(rule: AlertRule, name: str, value: float) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _event_fields(rule: AlertRule, name: str, value: float) -> Fields:
+    fields: Fields = {
         "alert": rule.name,
         "metric": rule.metric,
         "value": value,

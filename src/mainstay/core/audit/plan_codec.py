@@ -21,6 +21,7 @@ from mainstay.core.retry.kinds import spelled
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mainstay.core.base.types import Fields
     from mainstay.core.base.value import Value
     from mainstay.core.retry.backoff import Backoff
     from mainstay.core.retry.policy import Policy
@@ -52,8 +53,8 @@ def declared(
     )
 
 
-def _fields(policy: Policy) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: getattr(policy, name) for name in PLAIN}
+def _fields(policy: Policy) -> Fields:
+    fields: Fields = {name: getattr(policy, name) for name in PLAIN}
     for name in RULES:
         rules = getattr(policy, name)
         fields[name] = None if rules is None else [_tagged(rule) for rule in rules]
@@ -80,11 +81,11 @@ def _tagged(rule: Any) -> list[str]:
     return ["function", getattr(rule, "__qualname__", "") or type(rule).__qualname__]
 
 
-def _backoff(backoff: Backoff | None) -> dict[str, Any] | None:
+def _backoff(backoff: Backoff | None) -> Fields | None:
     return None if backoff is None else backoff.to_dict()
 
 
-def _kind_rule(rule: KindRule) -> dict[str, Any]:
+def _kind_rule(rule: KindRule) -> Fields:
     jitter = None if rule.jitter is None else rule.jitter.to_dict()
     return {
         "max_attempts": rule.max_attempts,
@@ -93,7 +94,7 @@ def _kind_rule(rule: KindRule) -> dict[str, Any]:
     }
 
 
-def _rule_fields(rule: Value | None) -> dict[str, Any] | None:
+def _rule_fields(rule: Value | None) -> Fields | None:
     if rule is None:
         return None
     if isinstance(rule, BreakerSettings):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.base.proof import Evidence, KnownThen
+    from mainstay.core.base.types import Fields, UserValue
 
 
 class Rejected:
@@ -82,7 +83,7 @@ def exception_of(evidence: Evidence) -> BaseException:
 
 def _exception(evidence: Evidence, asked: deque[bool | None]) -> BaseException:
     cls = _class_of(evidence.classes)
-    failure: Any
+    failure: UserValue
     if issubclass(cls, BaseExceptionGroup):
         members = [_exception(each, asked) for each in evidence.members]
         failure = BaseExceptionGroup.__new__(cls, "", members)
@@ -116,9 +117,9 @@ def _known(then: KnownThen | None) -> Known | None:
     )
 
 
-def _carried(evidence: Evidence) -> dict[str, Any]:
+def _carried(evidence: Evidence) -> Fields:
     """What the exception carried, under names at which it is looked for."""
-    carried: dict[str, Any] = {
+    carried: Fields = {
         "status": evidence.status,
         "errno": evidence.errno,
         "winerror": evidence.winerror,
@@ -167,7 +168,7 @@ def _made(names: tuple[str, ...]) -> type[BaseException]:
 
 
 def _named(
-    name: str, bases: tuple[type, ...], content: dict[str, Any], meta: type = type
+    name: str, bases: tuple[type, ...], content: Fields, meta: type = type
 ) -> type[BaseException]:
     """A class that is spelled so."""
     module, _, qualname = name.partition(":")
@@ -185,7 +186,7 @@ class _Matching(type):
         return cls.__dict__["_mainstay_name"] in getattr(type(instance), "_mainstay_names", ())
 
 
-def policy_of(fields: dict[str, Any], recalled: Recollection, rule: int = RULE) -> Policy:
+def policy_of(fields: Fields, recalled: Recollection, rule: int = RULE) -> Policy:
     """The policy that was declared, as a version of the rules reads it.
 
     If it held functions that compute delays, `recalled` has what they answered.
@@ -196,7 +197,7 @@ def policy_of(fields: dict[str, Any], recalled: Recollection, rule: int = RULE) 
     >>> policy_of(plan.fields, Recollection()).max_attempts
     7
     """
-    values: dict[str, Any] = {name: fields[name] for name in PLAIN}
+    values: Fields = {name: fields[name] for name in PLAIN}
     for name in RULES:
         rules = fields[name]
         values[name] = None if rules is None else tuple(map(_rule, rules))
@@ -227,20 +228,20 @@ def _rule(tagged: list[str]) -> Any:
     return _real(text) or _named(text, (base,), {"_mainstay_name": text}, _Matching)
 
 
-def _out_of_memory(shown: str) -> Callable[[Any], bool]:
+def _out_of_memory(shown: str) -> Callable[[UserValue], bool]:
     """Stands for the class: version 1 of the rules let a policy name it, which is refused now."""
 
-    def predicate(failure: Any) -> bool:
+    def predicate(failure: UserValue) -> bool:
         return any(cls.__name__ == "MemoryError" for cls in type(failure).__mro__)
 
     predicate.__qualname__ = shown
     return predicate
 
 
-def _asked_again(name: str) -> Callable[[Any], object]:
+def _asked_again(name: str) -> Callable[[UserValue], object]:
     """A predicate that answers what the recorded one answered."""
 
-    def predicate(failure: Any) -> object:
+    def predicate(failure: UserValue) -> object:
         answer = failure.ms_asked.popleft() if failure.ms_asked else False
         return _Unawaited() if answer is None else answer
 
@@ -257,10 +258,10 @@ class _Unawaited:
 class _Curves:
     """The backoffs and jitters of one plan, as a version of the rules reads them."""
 
-    def __init__(self, fields: dict[str, Any], recalled: Recollection, rule: int) -> None:
+    def __init__(self, fields: Fields, recalled: Recollection, rule: int) -> None:
         self._fields, self._recalled, self._rule = fields, recalled, rule
 
-    def of(self, own: dict[str, Any]) -> tuple[Backoff, Jitter]:
+    def of(self, own: Fields) -> tuple[Backoff, Jitter]:
         """Backoff and jitter; a delay that a function gave was recorded as it was waited."""
         backoff = own["backoff"] or self._fields["backoff"]
         jitter = jitter_of(own["jitter"] or self._fields["jitter"], self._rule)
@@ -269,7 +270,7 @@ class _Curves:
         recorded = Backoff.custom(self._recalled.base, max_delay=MAX_SECONDS)
         return recorded, _AsWaited(jitter, backoff["max_delay"])
 
-    def kind_rule(self, own: dict[str, Any]) -> KindRule:
+    def kind_rule(self, own: Fields) -> KindRule:
         return KindRule(own["max_attempts"], *self.of(own))
 
 

@@ -1,4 +1,4 @@
-"""Types that every room of the core names: JSON data, and a value of the user's."""
+"""Types that every room of the core names: JSON data, fields by name, a value of the user's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ UserValue: TypeAlias = Any
 
 Answer: TypeAlias = Any
 """What a driver sends into a flow, or a record of it: its type follows from the effect before."""
+
+Fields: TypeAlias = dict[str, Any]
+"""Values by the names of the fields that they are for: the type of each follows from its name."""
 
 if TYPE_CHECKING:
     from datetime import timedelta

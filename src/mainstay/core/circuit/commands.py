@@ -22,6 +22,8 @@ from mainstay.core.retry.past_rules import jitter_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainstay.core.base.types import Fields
+
 Command = tuple[Any, ...]
 
 
@@ -100,7 +102,7 @@ _VERBS: dict[str, Callable[..., Circuit]] = {
     "vote": core.voted,
     "withdraw": _withdraw,
 }
-_ARGUMENTS: dict[str, Any] = {
+_ARGUMENTS: Fields = {
     "admit": tuple[float],
     "advance": tuple[float],
     "by_hand": tuple[float, bool],
@@ -142,7 +144,7 @@ def changed(
 
 
 def _proof(settings: BreakerSettings, before: Circuit, command: Command, now: float) -> Proof:
-    plain: dict[str, Any] = msgspec.to_builtins(before)
+    plain: Fields = msgspec.to_builtins(before)
     rule = RULE if settings.recovery_jitter.kind == "decorrelated" else 1  # which decide the same
     return Proof(
         answers=[*stated(rule), now],
@@ -174,7 +176,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def settings_to_plain(settings: BreakerSettings) -> dict[str, Any]:
+def settings_to_plain(settings: BreakerSettings) -> Fields:
     """What the machine goes by, as JSON holds it; which failures count is settled before.
 
     >>> settings_from_plain(settings_to_plain(BreakerSettings(ramp=5.0))).ramp
@@ -189,7 +191,7 @@ def settings_to_plain(settings: BreakerSettings) -> dict[str, Any]:
     }
 
 
-def settings_from_plain(plain: dict[str, Any], rule: int = RULE) -> BreakerSettings:
+def settings_from_plain(plain: Fields, rule: int = RULE) -> BreakerSettings:
     """The settings of such a mapping, as that version of the rules reads them."""
     window = plain["window"]
     return BreakerSettings(

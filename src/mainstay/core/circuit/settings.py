@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal, Self, TypeAlias, TypedDict
 
-    from mainstay.core.base.types import Seconds
+    from mainstay.core.base.types import Fields, Seconds
     from mainstay.core.retry.classify import Rule
 
     Counted: TypeAlias = Literal["dependency", "all"]
@@ -198,7 +198,7 @@ class BreakerSettings(Value):
         return counts_all or (self.count_on is None and _is_theirs(failure))
 
 
-def _check_plain(check: Checker, values: dict[str, Any]) -> None:
+def _check_plain(check: Checker, values: Fields) -> None:
     """A circuit counts at once, in whatever thread or task a call ends, and awaits nothing."""
     for field in ("count_on", "ignore"):
         for rule in values[field] or ():
@@ -252,7 +252,7 @@ def _a_rate(check: Checker, field: str, value: object) -> float:
     return 1.0
 
 
-def _check_together(check: Checker, values: dict[str, Any]) -> None:
+def _check_together(check: Checker, values: Fields) -> None:
     """What is right alone and wrong together."""
     window = values["window"]
     if window is not None and not isinstance(window, Window):

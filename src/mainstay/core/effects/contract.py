@@ -7,13 +7,16 @@ under `coordination_rules` their sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.effects.settings import RANGES, curve
 from mainstay.core.known.kind import RETRIED_KINDS, Kind
 from mainstay.core.retry.backoff import Jitter
 from mainstay.core.retry.policy_fields import KindRule
+
+if TYPE_CHECKING:
+    from mainstay.core.base.types import Fields
 
 MOST_RETRIES = 9
 """The document's ten attempts."""
@@ -77,7 +80,7 @@ class OrchestratorContract:
         >>> OrchestratorContract(max_retries=3).policy_fields()["max_attempts"]
         4
         """
-        fields: dict[str, Any] = {
+        fields: Fields = {
             "max_attempts": self.most_attempts,
             "backoff": curve(
                 self.initial_backoff_seconds, self.exponential_base, self.max_backoff_seconds

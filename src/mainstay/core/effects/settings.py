@@ -7,7 +7,7 @@ settings mean, the time for one attempt, and the options that carry timeouts to 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.effects.taxonomy import STATUSES
@@ -19,8 +19,12 @@ from mainstay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mainstay.core.base.types import Fields, UserValue
     from mainstay.core.base.validate import Checker
     from mainstay.core.retry.classify import Rule
+
+    Settings: TypeAlias = Any
+    """One of the five models of the front door: which fields it has follows from its kind."""
 
 CIRCUIT_BREAKER = BreakerSettings(failure_threshold=5, recovery_timeout=60.0, count="all")
 """The document's, for a `CircuitBreaker` or an engine: opens for 60 s after 5 failures in a row.
@@ -47,7 +51,7 @@ def curve(initial: float, base: float, most: float) -> Backoff:
     return Backoff.exponential(initial, factor=base, max_delay=most)
 
 
-def by_kind(check: Checker, given: Any) -> dict[str, Any]:
+def by_kind(check: Checker, given: UserValue) -> dict[str, Settings]:
     """Settings by their kind, of one model or of several; notes what is none, and a kind twice.
 
     >>> from mainstay.core.base.validate import Checker
@@ -55,7 +59,7 @@ def by_kind(check: Checker, given: Any) -> dict[str, Any]:
     {}
     """
     is_one = hasattr(given, "client_options") or not hasattr(given, "__iter__")
-    found: dict[str, Any] = {}
+    found: dict[str, Settings] = {}
     for each in (given,) if is_one else given:
         if not hasattr(each, "client_options"):
             check.note("settings", each, "models such as DatabaseRetryConfig()")
@@ -64,7 +68,7 @@ def by_kind(check: Checker, given: Any) -> dict[str, Any]:
     return found
 
 
-def policy_fields(settings: Any) -> dict[str, Any]:
+def policy_fields(settings: Settings) -> Fields:
     """The fields of a policy that the settings of one kind mean.
 
     >>> from types import SimpleNamespace
@@ -85,7 +89,7 @@ def policy_fields(settings: Any) -> dict[str, Any]:
     }
 
 
-def status_fields(statuses: Iterable[int]) -> dict[str, Any]:
+def status_fields(statuses: Iterable[int]) -> Fields:
     """The rules by which these statuses are retried, and no others.
 
     >>> status_fields([429, 500, 502, 503, 504])
@@ -93,7 +97,7 @@ def status_fields(statuses: Iterable[int]) -> dict[str, Any]:
     """
     usual = {status for status, kind in STATUS_KINDS.items() if kind in RETRIED_KINDS}
     chosen = set(statuses)
-    fields: dict[str, Any] = {"never_retry_on": tuple(map(_named, sorted(usual - chosen)))}
+    fields: Fields = {"never_retry_on": tuple(map(_named, sorted(usual - chosen)))}
     if chosen - usual:
         kinds: tuple[Rule, ...] = (*sorted(RETRIED_KINDS), Kind.AMBIGUOUS)
         fields["retry_on"] = (*map(_named, sorted(chosen - usual)), *kinds)
@@ -104,12 +108,12 @@ def _named(status: int) -> str:
     return f"status:{status}"
 
 
-def attempt_timeout(settings: Any) -> float:
+def attempt_timeout(settings: Settings) -> float:
     """The seconds for one attempt: of all timeouts that the settings of a kind have."""
     return float(_TIMEOUTS[settings.kind](settings))
 
 
-_TIMEOUTS: dict[str, Callable[[Any], float]] = {
+_TIMEOUTS: dict[str, Callable[[Settings], float]] = {
     "database": lambda s: s.connection_timeout_seconds + s.query_timeout_seconds,
     "kafka": lambda s: s.delivery_timeout_ms / 1000.0,
     "http": lambda s: s.connect_timeout_seconds + s.read_timeout_seconds,
@@ -118,7 +122,7 @@ _TIMEOUTS: dict[str, Callable[[Any], float]] = {
 }
 
 
-def client_options(settings: Any, library: str) -> dict[str, Any]:
+def client_options(settings: Settings, library: str) -> Fields:
     """The arguments by which a client library gets the timeouts.
 
     >>> from types import SimpleNamespace
@@ -135,14 +139,14 @@ def client_options(settings: Any, library: str) -> dict[str, Any]:
     return known[library](settings)
 
 
-def _psycopg(settings: Any) -> dict[str, Any]:
+def _psycopg(settings: Settings) -> Fields:
     """Libpq takes whole seconds, and at least 2; `integrations.psycopg.limited` is exact."""
     query = round(settings.query_timeout_seconds * 1000)
     connect = max(2, math.ceil(settings.connection_timeout_seconds))
     return {"connect_timeout": connect, "options": f"-c statement_timeout={query}"}
 
 
-def _librdkafka(settings: Any) -> dict[str, Any]:
+def _librdkafka(settings: Settings) -> Fields:
     delivery = settings.delivery_timeout_ms
     request = min(settings.producer_timeout_ms, delivery)
     return {
@@ -152,7 +156,7 @@ def _librdkafka(settings: Any) -> dict[str, Any]:
     }
 
 
-_OPTIONS: dict[str, dict[str, Callable[[Any], dict[str, Any]]]] = {
+_OPTIONS: dict[str, dict[str, Callable[[Settings], Fields]]] = {
     "database": {
         "psycopg": _psycopg,
         "asyncpg": lambda s: {

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Fields, UserValue
     from mainstay.core.saga.progress import Entry
 
-    Send: TypeAlias = Callable[[str, UserValue, dict[str, Any]], str]
+    Send: TypeAlias = Callable[[str, UserValue, Fields], str]
     """Takes the topic, the payload and the fields of a message; returns its id."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, TypeAlias
 
-    from mainstay.core.base.types import Seconds
+    from mainstay.core.base.types import Fields, Seconds
     from mainstay.core.retry.policy import Policy
 
     Action: TypeAlias = Callable[..., Any]
@@ -200,7 +200,7 @@ class Saga(Value):
         return _rebuilt, (self.name, grouped, options)
 
 
-def _rebuilt(name: str, grouped: list[list[SagaStep]], options: dict[str, Any]) -> Saga:
+def _rebuilt(name: str, grouped: list[list[SagaStep]], options: Fields) -> Saga:
     return Saga(name, grouped, **options)
 
 

@@ -10,8 +10,8 @@ from mainstay.runtime.context import context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
+    from mainstay.core.base.types import Fields, UserValue
     from mainstay.core.effects.result import EffectResult
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.effects.single_shot import Effect
@@ -32,7 +32,7 @@ class EffectCall:
         self,
         operation: Verbs,
         effect: Effect,
-        kwargs: dict[str, Any],
+        kwargs: Fields,
         error_of: Callable[[EffectResult], Exception | None],
     ) -> None:
         self._operation, self._kwargs, self._error_of = operation, kwargs, error_of
@@ -43,14 +43,16 @@ class EffectCall:
         self._began = clock.current.monotonic()
         self._last: EffectResult | None = None
 
-    def run(self, effect: Callable[..., Any], args: tuple[Any, ...]) -> EffectResult:
+    def run(self, effect: Callable[..., UserValue], args: tuple[UserValue, ...]) -> EffectResult:
         def attempt() -> None:
             self._keep(effect(*args, **self._kwargs))
 
         with self._context:
             return self._ended(self._operation.run(attempt))
 
-    async def run_async(self, effect: Callable[..., Any], args: tuple[Any, ...]) -> EffectResult:
+    async def run_async(
+        self, effect: Callable[..., UserValue], args: tuple[UserValue, ...]
+    ) -> EffectResult:
         async def attempt() -> None:
             self._keep(await effect(*args, **self._kwargs))
 

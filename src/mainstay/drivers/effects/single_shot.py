@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.effects.transport import EnumInfraTransportType
 
 _ONCE = Policy(name="effect", max_attempts=1, nested="refuse")
@@ -63,7 +64,7 @@ def single_shot(function: Any, effect: Effect) -> Callable[..., Any]:
     if effect.is_async:
 
         @wraps(function)
-        async def once(*args: Any, **kwargs: Any) -> EffectResult:
+        async def once(*args: UserValue, **kwargs: UserValue) -> EffectResult:
             began, since = clock.current.monotonic(), FRAMES["ms_active"].moment
             with opened(effect.plan):
                 try:
@@ -75,7 +76,7 @@ def single_shot(function: Any, effect: Effect) -> Callable[..., Any]:
     else:
 
         @wraps(function)
-        def once(*args: Any, **kwargs: Any) -> EffectResult:
+        def once(*args: UserValue, **kwargs: UserValue) -> EffectResult:
             began, since = clock.current.monotonic(), FRAMES["ms_active"].moment
             with opened(effect.plan):
                 try:

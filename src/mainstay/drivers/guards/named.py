@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mainstay.core.base.functions import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainstay.core.base.types import UserValue
     from mainstay.drivers.call.callables import Function
     from mainstay.errors import CircuitOpenError
 
@@ -37,11 +38,11 @@ def recorded(
     A cancellation is recorded neither as a success nor as a failure.
     """
 
-    def attempt(*args: Any) -> Any:
+    def attempt(*args: UserValue) -> UserValue:
         with _Attempt(circuits, name, refusal):
             return function(*args)
 
-    async def async_attempt(*args: Any) -> Any:
+    async def async_attempt(*args: UserValue) -> UserValue:
         with _Attempt(circuits, name, refusal):
             return await function(*args)
 

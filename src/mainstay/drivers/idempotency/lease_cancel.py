@@ -15,9 +15,11 @@ from mainstay.errors import CallCancelled, LeaseLost
 from mainstay.runtime.context import context
 
 if TYPE_CHECKING:
+    from asyncio import Task
     from types import TracebackType
     from typing import Any
 
+    from mainstay.core.base.types import UserValue
     from mainstay.drivers.call.call import Call
     from mainstay.drivers.idempotency.keyed_call import KeyedCall
 
@@ -33,49 +35,51 @@ class stopping:  # noqa: N801 -- a context manager is used like a function
     def __init__(self, this: KeyedCall, call: Call) -> None:
         self._this = this
         self._call = call
-        self._scope: Any = None
+        self._scope: _TrioScope | _TaskScope | _EventScope | None = None
 
     def __enter__(self) -> None:
         this = self._this
         if this.options.on_lease_lost == "cancel" and this.lease is not None:
-            self._scope = _scope(self._call)
-            self._scope.__enter__()
-            this.stop = self._scope.stop
+            scope = self._scope = _scope(self._call)
+            scope.__enter__()
+            this.stop = scope.stop
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        _kind: type[BaseException] | None,
         error: BaseException | None,
-        traceback: TracebackType | None,
+        _traceback: TracebackType | None,
     ) -> None:
         scope = self._scope
         if scope is None:
             return
         self._this.stop = None
-        if scope.ended(kind, error, traceback):
+        if scope.ended(error):
             call = self._this.call
             raise LeaseLost(call.operation, call.key) from error
 
 
-def _scope(call: Call) -> Any:
+def _scope(call: Call) -> _TrioScope | _TaskScope | _EventScope:
     asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return _TrioScope(trio)
     if asyncio is not None:
         try:
-            return _TaskScope(asyncio.get_running_loop(), asyncio.current_task())
+            task = asyncio.current_task()
         except RuntimeError:  # no loop is running here
-            pass
+            task = None
+        if task is not None:
+            return _TaskScope(task)
     return _EventScope(call)
 
 
 class _TaskScope:
     """Cancels a task of asyncio, and knows its own cancellation from others'."""
 
-    def __init__(self, loop: Any, task: Any) -> None:
-        self._loop = loop
+    def __init__(self, task: Task[UserValue]) -> None:
+        self._loop = task.get_loop()
         self._task = task
-        self._is_stopped = False
+        self._is_over = self._is_stopped = False
 
     def __enter__(self) -> None:
         self._before = self._task.cancelling()
@@ -87,15 +91,15 @@ class _TaskScope:
             return
 
     def _cancel(self) -> None:
-        if self._task is not None and not self._is_stopped:  # it may run out again meanwhile
+        if not (self._is_over or self._is_stopped):  # it may run out again meanwhile
             self._is_stopped = True
             self._task.cancel()
 
-    def ended(self, _kind: Any, error: BaseException | None, _traceback: Any) -> bool:
-        task, self._task = self._task, None
+    def ended(self, error: BaseException | None) -> bool:
+        self._is_over = True
         if not self._is_stopped:
             return False
-        is_ours = task.uncancel() <= self._before
+        is_ours = self._task.uncancel() <= self._before
         return is_ours and type(error).__name__ == "CancelledError"
 
 
@@ -116,8 +120,9 @@ class _TrioScope:
         except self._finished:
             return
 
-    def ended(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
-        self._scope.__exit__(kind, error, traceback)
+    def ended(self, error: BaseException | None) -> bool:
+        traceback = None if error is None else error.__traceback__
+        self._scope.__exit__(None if error is None else type(error), error, traceback)
         return bool(self._scope.cancelled_caught)
 
 
@@ -135,7 +140,7 @@ class _EventScope:
     def stop(self) -> None:
         self._event.set()
 
-    def ended(self, _kind: Any, error: BaseException | None, _traceback: Any) -> bool:
+    def ended(self, error: BaseException | None) -> bool:
         self._context.__exit__()
         return isinstance(error, CallCancelled) and self._event.is_own()
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from mainstay.core.base.types import Answer
     from mainstay.core.pipeline.definition import StageDefinition
     from mainstay.drivers.pipeline.context import StageContext
     from mainstay.drivers.pipeline.records import RunRecords
 
     Check = Callable[[str, StageContext], Any]
-    Steps = Generator[tuple[str, Admit | None], Any, None]
+    Steps = Generator[tuple[str, Admit | None], Answer, None]
 
 
 class Gate:
@@ -56,7 +57,7 @@ class Gate:
         while asked is not None:
             dataset, command = asked
             if command is not None:
-                answer: Any = records.dataset(dataset, command)
+                answer: Answer = records.dataset(dataset, command)
             else:
                 answer = self._answer(dataset, pass_)
                 if is_awaitable(answer):
@@ -71,13 +72,13 @@ class Gate:
         while asked is not None:
             dataset, command = asked
             if command is not None:
-                answer: Any = await records.adataset(dataset, command)
+                answer: Answer = await records.adataset(dataset, command)
             else:
                 answer = self._answer(dataset, pass_)
                 answer = await answer if is_awaitable(answer) else answer
             asked = _next(steps, answer)
 
-    def _answer(self, dataset: str, pass_: Pass) -> Any:
+    def _answer(self, dataset: str, pass_: Pass) -> Answer:
         assert self._own is not None
         return self._own(dataset, pass_.context)
 
@@ -107,7 +108,7 @@ class Gate:
             pass_.is_given = pass_.is_given or is_restricted
 
 
-def _next(steps: Steps, answer: Any) -> tuple[str, Admit | None] | None:
+def _next(steps: Steps, answer: Answer) -> tuple[str, Admit | None] | None:
     """What is asked next, or None; a StopIteration of the user's check does not end it."""
     try:
         return steps.send(answer)

@@ -14,11 +14,11 @@ from mainstay.ports import max_value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from mainstay.core.base.change import Decide, Reply
     from mainstay.core.base.event import Event
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Fields, UserValue
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.saga.definition import Saga
     from mainstay.core.saga.state import Stuck
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     class Messages(Protocol):
         """An outbox in the database of the store."""
 
-        def make(
-            self, topic: str, payload: UserValue, fields: dict[str, Any]
-        ) -> tuple[UserValue, str]: ...
+        def make(self, topic: str, payload: UserValue, fields: Fields) -> tuple[UserValue, str]: ...
         def transact(
             self, space: str, key: str, decide: Decide[Reply], messages: Sequence[UserValue]
         ) -> Reply: ...

@@ -19,9 +19,9 @@ from mainstay.errors import OutcomeUnknown, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Protocol, TypeAlias
+    from typing import Protocol, TypeAlias
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Fields, UserValue
     from mainstay.core.retry.policy import Policy
     from mainstay.core.saga.definition import Action, Saga, SagaStep
     from mainstay.drivers.verbs import Verbs
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         def renew(self) -> None: ...
         async def arenew(self) -> None: ...
 
-    MakeMessage: TypeAlias = Callable[[str, UserValue, dict[str, Any]], tuple[UserValue, str]]
+    MakeMessage: TypeAlias = Callable[[str, UserValue, Fields], tuple[UserValue, str]]
     """Checks and encodes a message: what the outbox takes, and the id."""
 
 
@@ -258,7 +258,7 @@ def call_of(
     key = key_of(address, name, is_undo=is_undo)
     messages: list[UserValue] = []
 
-    def send(topic: str, payload: UserValue, fields: dict[str, Any]) -> str:
+    def send(topic: str, payload: UserValue, fields: Fields) -> str:
         assert make is not None
         message, message_id = make(topic, payload, fields)
         messages.append(message)
