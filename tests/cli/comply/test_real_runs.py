@@ -4,6 +4,7 @@ import json
 import os
 import random
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from pathlib import Path
 
 import pytest
@@ -116,12 +117,12 @@ def worlds(tmp_path_factory):
         return [play(tmp_path_factory.mktemp("real"), clock, seed) for seed in range(WORLDS)]
 
 
-def rules(world, folder, *, telemetry=None, log=None, ledger=None, has_all=True):
-    """The rules that are broken, with some of the files exchanged."""
+def rules(world, folder, *, telemetry=None, log=None, ledger=None, has_all=True, form=bytes):
+    """The rules that are broken, with some of the files exchanged, or written in another form."""
     paths = [folder / "telemetry.json", folder / LOG, folder / LEDGER]
-    paths[0].write_bytes(encode_telemetry(telemetry or world.telemetry))
-    paths[1].write_bytes(encode_ledger(log or world.log))
-    paths[2].write_bytes(encode_ledger(ledger or world.ledger))
+    paths[0].write_bytes(form(encode_telemetry(telemetry or world.telemetry)))
+    paths[1].write_bytes(form(encode_ledger(log or world.log)))
+    paths[2].write_bytes(form(encode_ledger(ledger or world.ledger)))
     sources = Sources([str(paths[0])], [str(paths[1]), str(paths[2])])
     sources.audit = [f"{world.folder}/audit.jsonl"] if has_all else []
     sources.store = "memory://" if has_all else ""
@@ -148,6 +149,26 @@ def test_200_real_runs_break_no_rule(worlds, tmp_path):
     for world in worlds:
         assert rules(world, tmp_path) == set(), world.folder
         assert rules(world, tmp_path, has_all=False) == set(), world.folder
+
+
+def indented(data):
+    """As an editor or `jq` would write it."""
+    return json.dumps(json.loads(data), indent=3, sort_keys=True, ensure_ascii=False).encode()
+
+
+def test_what_is_no_offence_turns_nothing_red(worlds, tmp_path):
+    """Another form of the files, another order of records, and runs that the store has dropped."""
+    for number, world in enumerate(worlds):
+        dice, has_all = random.Random(number), bool(number % 2)
+        assert rules(world, tmp_path, form=indented, has_all=has_all) == set(), number
+        records = list(world.telemetry.records)
+        dice.shuffle(records)
+        shuffled = replace(world.telemetry, records=records)
+        assert rules(world, tmp_path, telemetry=shuffled, has_all=has_all) == set(), number
+        kept = dataclass_replace(world, stored=dice.sample(world.stored, RUNS // 2))
+        assert rules(kept, tmp_path) == set(), number
+        fewer = merged(world.telemetry, Telemetry(totals=[], records=[]), dice.randint(0, 9))
+        assert rules(world, tmp_path, telemetry=fewer, has_all=has_all) == set(), number
 
 
 def test_one_offence_in_real_runs_turns_it_red(worlds, tmp_path):
