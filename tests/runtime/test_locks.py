@@ -116,6 +116,38 @@ def test_a_lock_that_a_thread_holds_is_free_in_the_child_and_held_in_the_parent(
     assert run(HELD) == ["free"]
 
 
+NOTIFYING = """
+import os, threading
+from mainstay import CircuitBreaker
+
+held, over, seen, parent = threading.Event(), threading.Event(), [], os.getpid()
+
+def listener(event):
+    seen.append(event.to_state)
+    if os.getpid() == parent:
+        held.set()
+        over.wait()
+
+breaker = CircuitBreaker("pay", listener=listener)
+thread = threading.Thread(target=breaker.force_open, daemon=True)
+thread.start()
+held.wait()
+if os.fork() == 0:
+    breaker.reset()
+    print(*seen, flush=True)
+    os._exit(0)
+os.wait()
+over.set()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_thread_that_notifies_in_the_parent_keeps_no_event_from_the_child():
+    """It is not there, and whoever comes next would leave its event to it."""
+    assert run(NOTIFYING) == ["forced_open", "closed"]
+
+
 IMPORTING = """
 import os, sys, tempfile, threading, time
 from pathlib import Path

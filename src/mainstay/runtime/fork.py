@@ -96,10 +96,15 @@ _LONGEST = 5.0
 # --- what objects register ------------------------------------------------------------------------
 
 
-def make_lock() -> threading.Lock:
-    """A lock for an object that outlives a call; it is free in a forked child."""
+def make_lock(*, is_owned: bool = False) -> threading.Lock:
+    """A lock for an object that outlives a call; it is free in a forked child.
+
+    Where there are many such objects and each registers a reset, its class names the attribute in
+    `_fork_locks` and the lock `is_owned`: an entry of its own would take twice the lock's bytes.
+    """
     made = threading.Lock()
-    _locks.add(made)
+    if not is_owned:
+        _locks.add(made)
     return made
 
 
@@ -232,7 +237,7 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    for each in (_forking, _resetting, *_locks):
+    for each in (_forking, _resetting, *_every_lock()):
         _make_anew(each)
     PROCESS.begin(had_hooks=PROCESS.is_prepared and PROCESS.forking == get_ident())
     _call_each(_resets)
@@ -243,7 +248,7 @@ def _reset_late() -> None:
     with _resetting:
         if PROCESS.is_known:
             return
-        for each in list(_locks):
+        for each in _every_lock():
             # Other threads of this child may run by now: a lock that comes free was theirs.
             if each.acquire(timeout=0.05):
                 each.release()
@@ -255,6 +260,14 @@ def _reset_late() -> None:
             _call_each(_resets)
         except Exception as error:  # as Python does for a hook: the caller has another question
             sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _every_lock() -> list[threading.Lock | threading.RLock]:
+    """The locks that are registered, and those of registered objects."""
+    found = list(_locks)
+    for thing, _ in _registered(_resets):
+        found += [getattr(thing, name) for name in getattr(type(thing), "_fork_locks", ())]
+    return found
 
 
 def _make_anew(lock: threading.Lock | threading.RLock) -> None:

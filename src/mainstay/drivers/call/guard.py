@@ -155,8 +155,9 @@ def label_of(guard: Guard) -> str:
     return f"{type(guard).__name__}:{getattr(guard, 'name', '')}"
 
 
-_READING = make_lock()
-"""Held while a tally is read; one for all, since a lock of its own is a fifth of a circuit."""
+_READING, _LOOKING = make_lock(), make_lock()
+"""Held while a tally is read, and while a gate asks its guards again, which is rare and short; one
+for all, since a lock of its own is a fifth of a circuit."""
 
 
 class Tally:
@@ -208,7 +209,6 @@ class Gate:
     __slots__ = (
         "__weakref__",
         "_counters",
-        "_lock",
         "_tally",
         "guards",
         "judges_results",
@@ -226,7 +226,6 @@ class Gate:
         """Seconds from which on a success is reported to the guards; None if no guard asks."""
         self._counters: tuple[Callable[[], object], ...] = ()
         self._tally: Tally | None = None
-        self._lock = make_lock()
         self.quiet: list[GuardTicket] | None = None
         """The tickets of attempts that are not announced; None while calls must be."""
         self.shut: Callable[[], Refused | None] | None = None
@@ -264,7 +263,7 @@ class Gate:
 
     def look(self) -> None:
         """Asks the guards again; called by one that has changed."""
-        with self._lock:  # or of two that change at once, the slower might undo the other's change
+        with _LOOKING:  # or of two that change at once, the slower might undo the other's change
             standings = [guard.standing() for guard in self.guards]
             failing = any(each.is_failing for each in standings)
             self.quiet = None if failing else [each.ticket for each in standings]

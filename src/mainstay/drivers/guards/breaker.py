@@ -90,6 +90,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
     """
 
     layer = "breaker"
+    _fork_locks = ("_lock",)
     _refusal_type: type[CircuitOpenError] = CircuitOpenError
     """What a call is refused with; a front door may have a class of its own."""
     __slots__ = (
@@ -115,7 +116,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
             raise UsageError("give settings or their fields, not both", hint="settings.replace()")
         self.settings = settings or (BreakerSettings(**fields) if fields else _USUAL)
         self.rule: BreakerSettings = self.settings
-        self._lock = make_lock()
+        self._lock = make_lock(is_owned=True)
         key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
         now = clock.current.monotonic()
         evidence = begun(self.settings.window, now)
@@ -135,6 +136,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
     def _begin_in_child(self) -> None:
         """Without the probes of its parent's calls, which end there and are recorded there."""
         self._unsent.clear()
+        self._is_notifying = False
         if self._link is not None:
             self._link.begin()
         generation = self._circuit.generation

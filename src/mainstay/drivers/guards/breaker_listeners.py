@@ -9,7 +9,6 @@ from mainstay.core.circuit.events import CircuitCall
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.ports import wants_of
-from mainstay.runtime.fork import make_lock
 from mainstay.runtime.reports.logs import LOGS
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def judged(rule: Callable[[Any], object] | None, value: UserValue) -> Exception 
 class Listening:
     """The listeners of a circuit; `CircuitBreaker` has the lock, the circuit and its gates."""
 
-    __slots__ = ("_call_listeners", "_listeners", "_notifying", "_opened_by", "_unsent")
+    __slots__ = ("_call_listeners", "_is_notifying", "_listeners", "_opened_by", "_unsent")
     if TYPE_CHECKING:
         name: str
         _circuit: Circuit
@@ -55,7 +54,8 @@ class Listening:
         self._call_listeners: tuple[Sink, ...] = ()
         """Those that receive every call, too."""
         self._unsent: list[CircuitStateChanged] = []
-        self._notifying = make_lock()
+        self._is_notifying = False
+        """Whether a thread notifies the listeners; changed under the lock of the circuit."""
         self._opened_by: str | None = None
 
     def listen(self, listener: Sink, *, calls: bool = False) -> None:
@@ -107,17 +107,28 @@ class Listening:
         One thread at a time sends, so that changes arrive in their order. A thread that comes
         meanwhile, or a listener that changes the circuit, leaves its event to it; none waits.
         """
-        while self._unsent and self._notifying.acquire(blocking=False):
+        while self._unsent and self._may_notify():
             try:
                 while self._unsent:
                     self._notify(self._unsent.pop(0))
             finally:
-                self._notifying.release()
+                self._is_notifying = False
+
+    def _may_notify(self) -> bool:
+        """Whether this thread is the one that notifies from now on."""
+        with self._lock:
+            if self._is_notifying:
+                return False
+            self._is_notifying = True
+            return True
 
     def begin_with(self, begin: Callable[[Self], object]) -> None:
         """Changes a circuit that is new; what listeners receive of that waits for `send_events`."""
-        with self._notifying:
+        self._is_notifying = True
+        try:
             begin(self)
+        finally:
+            self._is_notifying = False
 
     @property
     def _proves(self) -> bool:
