@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 from mainstay.errors import StoreError
+from mainstay.stores.package_files import read_texts
 
 
 def scripts(dialect: str) -> dict[int, str]:
     """The scripts of a dialect by version: `sql/<dialect>/0001_kept.sql` is version 1."""
-    found = {}
-    for file in files(f"mainstay.stores.{dialect}").joinpath("sql").iterdir():
-        if file.name.endswith(".sql"):
-            found[int(file.name.partition("_")[0])] = file.read_text(encoding="utf-8")
-    return dict(sorted(found.items()))
+    found = read_texts(f"mainstay.stores.{dialect}", "sql")
+    return {int(name.partition("_")[0]): found[name] for name in sorted(found)}
 
 
 def pending(dialect: str, version: int, url: str) -> dict[int, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from importlib.resources import files
 
 from mainstay.errors import StoreError
+from mainstay.stores.package_files import read_texts
 
 DIALECTS = ("postgresql", "sqlite")
 
@@ -21,12 +21,8 @@ def scripts(dialect: str) -> dict[int, str]:
         raise StoreError(
             f"there is no outbox for {dialect!r}", hint=f"dialects: {', '.join(DIALECTS)}"
         )
-    folder = files("mainstay.stores.outbox").joinpath("sql").joinpath(dialect)
-    found = {}
-    for file in folder.iterdir():
-        if file.name.endswith(".sql"):
-            found[int(file.name.partition("_")[0])] = file.read_text(encoding="utf-8")
-    return dict(sorted(found.items()))
+    found = read_texts("mainstay.stores.outbox", "sql", dialect)
+    return {int(name.partition("_")[0]): found[name] for name in sorted(found)}
 
 
 def newest(dialect: str) -> int:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from redis import exceptions as theirs
 
 from mainstay.errors import StoreError
+from mainstay.stores.package_files import read_texts
 from mainstay.stores.time_left import shown
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class _Script:
     """A script of lua/, and the hash by which the server knows it."""
 
     def __init__(self, name: str) -> None:
-        file = files("mainstay.stores.redis").joinpath("lua", f"{name}.lua")
-        self.text = file.read_text(encoding="utf-8")
+        self.text = _TEXTS[f"{name}.lua"]
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
+_TEXTS = read_texts("mainstay.stores.redis", "lua")
 READ, WRITE, DROP = _Script("read"), _Script("write"), _Script("drop")
 RELEASE, _SWEEP = _Script("release"), _Script("sweep")
 
