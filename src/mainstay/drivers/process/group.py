@@ -188,9 +188,21 @@ class Group:
 
     def _await_the_dead(self) -> None:
         """What was killed may take a moment to be gone."""
+        if not self._has_any():  # as nearly always; a look at every process takes longer
+            return
         end = clock.SYSTEM.monotonic() + _DEADLY
         while members(self.id) and clock.SYSTEM.monotonic() < end:
             clock.SYSTEM.sleep(_POLL)
+
+    def _has_any(self) -> bool:
+        """Whether there is a process of the group, be it one that has ended and is not reaped."""
+        try:
+            os.killpg(self.id, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
 
 
 def _exited(code: int) -> int:
