@@ -1,5 +1,7 @@
 """A value of `--set` and of the environment that is one plain word is read without YAML."""
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def test_a_plain_word_is_what_yaml_reads(text):
     """Numbers, words for true and false, URLs and paths: the value and its type are YAML's."""
     report = Report({})
     found = _leaf(text, Node(None, None, "--set a"), ("a",), report)
-    if not _WORD.fullmatch(text):
+    if not re.fullmatch(_WORD, text):
         return
     read = read_yaml(text, "--set a", Report({}))
     assert found is not None
@@ -26,4 +28,4 @@ def test_a_plain_word_is_what_yaml_reads(text):
 
 def test_the_store_of_a_command_is_a_plain_word():
     """`mainstay exec` gives its store this way, with an option in the query."""
-    assert _WORD.fullmatch("sqlite:////home/ann/.local/state/mainstay/mainstay.db?timeout=2.0")
+    assert re.fullmatch(_WORD, "sqlite:////home/ann/.local/state/mainstay/mainstay.db?timeout=2.0")

@@ -6,6 +6,8 @@ import grp
 import os
 import pwd
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,38 @@ def test_without_a_home_the_temporary_folder_is_what_is_left(monkeypatch):
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert [each.name for each in private_folders()] == [f"mainstay-{os.geteuid()}"]
+
+
+TEMPORARY = """
+import sys
+from mainstay.runtime.private_files import private_folders
+*_, found = private_folders()
+was_loaded = "tempfile" in sys.modules
+import tempfile
+assert str(found.parent) == tempfile.gettempdir(), (found, tempfile.gettempdir())
+print(was_loaded)
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_loaded"),
+    [
+        ({}, False),
+        ({"TMPDIR": "{}"}, False),
+        ({"TEMP": "{}"}, False),
+        ({"TMPDIR": "{}/none"}, True),
+        ({"TMPDIR": "{}/none", "TMP": "{}"}, True),
+        ({"TMPDIR": ""}, False),
+    ],
+)
+def test_the_temporary_folder_is_that_of_tempfile(tmp_path, variables, is_loaded):
+    """It is found without loading it, unless the place is an unusual one."""
+    env = {n: value for n, value in os.environ.items() if n not in ("TMPDIR", "TEMP", "TMP")}
+    env |= {name: value.format(tmp_path) for name, value in variables.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", TEMPORARY], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{is_loaded}\n"
 
 
 def test_a_system_without_a_temporary_folder_has_a_name_for_one(monkeypatch):

@@ -8,9 +8,7 @@ names it. What finds no room is a record of the log itself: how many, when and w
 
 from __future__ import annotations
 
-import hashlib
 import os
-import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -18,9 +16,7 @@ from uuid import uuid4
 from msgspec.structs import force_setattr, replace
 
 import mainstay.runtime.clock as clock
-from mainstay.audit.external_heads import ExternalHeads
 from mainstay.audit.open import identity_of, load, open_journal
-from mainstay.core.audit.chain import Entry, checked, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
@@ -28,7 +24,7 @@ from mainstay.core.events.encode import encode
 from mainstay.core.retry.events import CallSucceeded, RecordsLost
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, wants_of
-from mainstay.runtime.fork import PROCESS, flush_at_exit
+from mainstay.runtime.fork import PROCESS, flush_at_exit, load_before_fork
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.delivery.buffer import Buffer
@@ -36,9 +32,10 @@ from mainstay.sinks.delivery.buffer import Buffer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mainstay.audit.external_heads import ExternalHeads
     from mainstay.audit.keys import Signer
     from mainstay.audit.open import Where
-    from mainstay.core.audit.chain import Anchor, Block, Head, Tail
+    from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import Seconds
     from mainstay.ports import Journal
@@ -52,6 +49,9 @@ _STRETCH = 250
 """Events that are encoded without a pause."""
 _PRUNES = 5
 """Steps of pruning after one block; the rest waits for the next."""
+
+
+load_before_fork("mainstay.core.audit.chain")  # loaded with the first block; it loads OpenSSL
 
 
 class AuditLog:
@@ -105,7 +105,7 @@ class AuditLog:
         self._where, self._rotate = where, rotate
         self._every, self._keep = every, kept
         self._signer = _signer(key)
-        self._external_heads = ExternalHeads(heads)
+        self._external_heads = None if heads is None else _external(heads)
         self.wants = SinkWants(successes=successes is True, evidence=True, facts=True)
         self.counts_calls = successes == "counted"
         """Whether an engine is to count the calls that succeed at once."""
@@ -262,13 +262,20 @@ class AuditLog:
     def _end_batch(self, heads: list[Head]) -> None:
         self._buffer.losses.reported(self._losses)
         self._under_way, self._losses, self._records = None, [], []
-        for head in heads:
-            self._external_heads.keep(head)
+        self._bring(heads)
+
+    def _bring(self, heads: list[Head]) -> None:
+        """Brings heads to where they are kept besides the log."""
+        if self._external_heads is not None:
+            for head in heads:
+                self._external_heads.keep(head)
 
     def _append(
         self, journal: Journal, note: dict[str, Any] | None = None, *, ends: bool = False
     ) -> list[Head]:
         """Appends a block of the batch, and its head if one is due; returns that."""
+        from mainstay.core.audit.chain import Entry, seal, tail_of
+
         heads: list[Head] = []
 
         def make(tail: Tail, carried: Sequence[bytes]) -> Entry:
@@ -303,6 +310,8 @@ class AuditLog:
 
     def _is_kept(self, journal: Journal, after: int) -> bool:
         """Whether the block of this batch was appended after all."""
+        from mainstay.core.audit.chain import header_of
+
         found = (header_of(block) for block in journal.blocks(after))
         return any(each.writer == self._writer and each.batch == self._batch for each in found)
 
@@ -313,10 +322,14 @@ class AuditLog:
             self._journal = open_journal(self._where, durable=durable, rotate=self._rotate)
             self._pid, self._writer = PROCESS.pid, ""
         if not self._writer:
+            import socket
+
             self._writer = f"{socket.gethostname()}:{self._pid}:{uuid4().hex[:8]}"
         return self._journal
 
     def _head(self, tail: Tail) -> Head:
+        from mainstay.core.audit.chain import checked, head_of
+
         head = head_of(tail, _now())
         return checked(head if self._signer is None else self._signer.sign(head))
 
@@ -356,6 +369,8 @@ class AuditLog:
             return None
 
     def _prune(self, journal: Journal, keep: float) -> None:
+        from mainstay.core.audit.chain import Entry, tail_of
+
         before = _moment(clock.current.wall() - keep)
         heads: list[Head] = []
 
@@ -367,10 +382,14 @@ class AuditLog:
         for _ in range(_PRUNES):
             if not journal.prune(before, make):
                 return
-            self._external_heads.keep(heads[-1])
+            self._bring(heads[-1:])
 
     def _noted(self, tail: Tail, anchor: Anchor) -> Block:
         """The block that records in the chain what was dropped; its head is the evidence."""
+        import hashlib
+
+        from mainstay.core.audit.chain import seal
+
         note = {
             "pruned": {
                 "number": anchor.number,
@@ -403,6 +422,12 @@ def _name_of(where: Where, rotate: int | None) -> str:
     if rotate is not None and not name.endswith((".jsonl", ".json", ".log")):
         raise UsageError(f"{name} is no file of lines", hint="rotate= is for those only")
     return name
+
+
+def _external(heads: Any) -> ExternalHeads:
+    from mainstay.audit.external_heads import ExternalHeads
+
+    return ExternalHeads(heads)
 
 
 def _signer(key: Any) -> Signer | None:

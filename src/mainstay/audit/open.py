@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreError, UsageError
+from mainstay.runtime.fork import load_before_fork
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -78,10 +79,10 @@ def _in_sqlite(url: str, reads_only: bool, durable: bool) -> Journal:
 
 
 def load(where: Where) -> None:
-    """Imports what the journal needs.
+    """Imports what the journal needs, so that a library that is missing is an error at once.
 
-    A log that writes from a thread loads it first: a fork during an import would leave half a
-    module to the child.
+    What SQLite's needs is loaded with the first block: most processes write none. A fork during
+    that import would leave half a module to the child, so it is loaded before a fork.
     """
     url = os.fspath(where) if isinstance(where, str | os.PathLike) else where.url
     scheme = url.partition(":")[0]
@@ -89,7 +90,7 @@ def load(where: Where) -> None:
         import_module("mainstay.stores.postgres.journal")
     elif scheme == "sqlite" or _is_sqlite(url):
         import_module("mainstay.stores.sqlite.store")
-        import_module("mainstay.stores.sqlite.journal")
+        load_before_fork("mainstay.stores.sqlite.journal")
     else:
         import_module("mainstay.stores.jsonl.journal")
 

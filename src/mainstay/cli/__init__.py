@@ -13,6 +13,7 @@ This file imports neither click nor rich: the base install has neither, and prin
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from mainstay.cli.exits import MISSING, Exit
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `mainstay` with these arguments, or the process's own; returns the exit code."""
+    if arguments is None:
+        gc.set_threshold(50_000)  # what is loaded stays: looking through it again and again is vain
     try:
         from mainstay.cli.guard import run
     except ModuleNotFoundError as missing:
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     finally:
         _end_at_once_on_ctrl_c()
+        gc.freeze()  # Python ends, and would look through everything twice more
 
 
 def _end_at_once_on_ctrl_c() -> None:

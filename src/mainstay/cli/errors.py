@@ -7,8 +7,7 @@ else is reported as a bug of mainstay.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -28,8 +27,7 @@ class CommandError(click.ClickException):
         self.exit_with = exit_code
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """The report of an error; without a message nothing is printed."""
 
     exit_code: int

@@ -34,7 +34,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # older ones have non
         """The seconds."""
         from mainstay.config.durations import bounds, expected, seconds_in
 
-        found = seconds_in(str(value).strip())
+        found = value if type(value) is float else seconds_in(str(value).strip())
         if found is None:
             try:
                 found = float(value)

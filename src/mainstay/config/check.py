@@ -7,6 +7,7 @@ between names, are settings.py's.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mainstay.config.durations import seconds_in
@@ -68,7 +69,7 @@ def _text(shape: Text, node: Node, path: Path, report: Report) -> Any:
         if shape.choices:
             if value in shape.choices:
                 return value
-        elif shape.pattern.fullmatch(value):
+        elif re.fullmatch(shape.pattern, value):
             return value
     if shape.is_secret and node.shown is None:
         node = Node(value, node.line, node.source, shown=SECRET)
@@ -167,7 +168,7 @@ def _names(shape: NameMap, node: Node, path: Path, report: Report) -> Any:
 
 
 def _is_key(shape: Text, key: str, child: Node, path: Path, report: Report) -> bool:
-    if key in shape.choices if shape.choices else shape.pattern.fullmatch(key):
+    if key in shape.choices if shape.choices else re.fullmatch(shape.pattern, key):
         return True
     text = f"the key must be {shape.expected}"
     report.problem(child, path, text, allowed=shape.expected, nearest=nearest(key, shape.choices))

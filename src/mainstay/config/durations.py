@@ -13,7 +13,6 @@ _NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _UNITS = (("d", 86_400.0), ("h", 3600.0), ("m(?:in)?(?!s)", 60.0), ("s", 1.0), ("ms", 0.001))
 PATTERN = "(?=[0-9.])" + "".join(f"(?:({_NUMBER}) ?{unit} ?)?" for unit, _ in _UNITS)
 """Each unit at most once, the longest first; also what editors check by."""
-_WHOLE = re.compile(PATTERN)
 _LONGEST = 100
 """Characters; nobody writes more."""
 
@@ -24,7 +23,7 @@ def seconds_in(text: str) -> float | None:
     >>> seconds_in("500ms"), seconds_in("1h30m"), seconds_in("2 min"), seconds_in("soon")
     (0.5, 5400.0, 120.0, None)
     """
-    found = _WHOLE.fullmatch(text) if len(text) <= _LONGEST else None
+    found = re.fullmatch(PATTERN, text) if len(text) <= _LONGEST else None
     if found is None or not any(found.groups()):
         return None
     given = zip(found.groups(), _UNITS, strict=True)

@@ -16,9 +16,8 @@ from mainstay.config.shapes import (
     Whole,
     duration,
 )
-from mainstay.core.analytics.alerts import COUNTED, GROUPS
-from mainstay.core.base.validate import MAX_SECONDS
-from mainstay.core.limits.budget import MIN_WINDOW
+from mainstay.core.analytics.alert_names import GROUPS, METRICS
+from mainstay.core.base.validate import MAX_SECONDS, MIN_WINDOW
 from mainstay.core.retry.policy_fields import NESTED_MODES
 from mainstay.ports import ABILITIES
 
@@ -157,7 +156,7 @@ REDACTION = Section(
 _LEVEL = Number(0.0, MAX_SECONDS)
 ALERT_RULE = Section(
     Field("name", Text(), "the name of the alert"),
-    Field("metric", Text(choices=tuple(COUNTED)), "the metric that it checks"),
+    Field("metric", Text(choices=METRICS), "the metric that it checks"),
     Field("above", _LEVEL, "fires if the metric is greater; this or `below`"),
     Field("below", _LEVEL, "fires if the metric is less"),
     duration("window", "over which the metric is taken", "60 s", low=1.0, high=86_400.0),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mainstay.config.check import BAD, check
 from mainstay.config.fields import CONFIG
 from mainstay.config.files.load_file import Read, read_file
 from mainstay.config.files.search import candidates, search_folders
-from mainstay.config.files.trust import NAME_IT, why_not_safe, why_not_trusted
 from mainstay.config.overrides import from_environment, from_options
 from mainstay.config.report import Report
 from mainstay.config.settings import settings_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mainstay.config.settings import Settings
 
 
-_WAY_OUT = f"Change the owner or the mode if it is yours; if you trust it, {NAME_IT}"
+_WAY_OUT = "Change the owner or the mode if it is yours; if you trust it, "
 
 
 class Loaded:
@@ -81,7 +82,7 @@ def _read(path: str | os.PathLike[str] | None, report: Report) -> Read:
     return Read(None) if found is None else _if_safe(found, report)
 
 
-class Found(NamedTuple):
+class Found(Struct, frozen=True):
     """A file that was found by searching: its path, the last folder of the search, what it has."""
 
     path: Path
@@ -107,11 +108,15 @@ def search(report: Report) -> Found | None:
 
 def _if_safe(found: Found, report: Report) -> Read:
     """What was found by searching; without its tree, and with the reason, if it may not decide."""
-    path, root, read, before = found
+    import shlex
+
+    from mainstay.config.files.trust import NAME_IT, why_not_safe, why_not_trusted
+
+    path, root, read, before = found.path, found.root, found.read, found.problems
     source = read.source or ""
     if read.status is not None and (reason := why_not_safe(path, root, read.status)):
         del report.problems[before:]
-        text = f"was found by searching and is not used: {reason}. {_WAY_OUT}"
+        text = f"was found by searching and is not used: {reason}. {_WAY_OUT}{NAME_IT}"
     elif read.tree is not None and (reason := why_not_trusted(path, read.tree)):
         text = (
             f"was found by searching and is not used: it {reason}. Look at it, then run:"
@@ -120,7 +125,7 @@ def _if_safe(found: Found, report: Report) -> Read:
     else:
         return read
     report.file(source, None, text)
-    return read._replace(tree=None)
+    return replace(read, tree=None)
 
 
 def shown(path: Path, here: Path) -> str:

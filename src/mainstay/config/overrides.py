@@ -32,7 +32,7 @@ OURS = (
 )
 """What mainstay reads for other reasons; and everything that begins with MAINSTAY_TEST_."""
 BUILT_IN = "standard"
-_SEGMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^."\s=]+)')
+_SEGMENT = r'"((?:[^"\\]|\\.)*)"|([^."\s=]+)'
 
 
 def from_environment(tree: Node, report: Report) -> None:
@@ -56,7 +56,9 @@ def from_options(tree: Node, options: Iterable[str], report: Report) -> None:
             text = "must be PATH=VALUE, such as retry.policies.fast.maxAttempts=5"
             report.problem(source, (), text)
             continue
-        segments = [quoted.replace('\\"', '"') or plain for quoted, plain in _SEGMENT.findall(path)]
+        segments = [
+            quoted.replace('\\"', '"') or plain for quoted, plain in re.findall(_SEGMENT, path)
+        ]
         _replace(tree, segments, value, source, report, is_exact=True)
 
 
@@ -104,7 +106,7 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     """The value as YAML; its text stays, for a field that takes texts."""
     if "${" in value:
         return Node(Template(value), None, source.source)
-    if _WORD.fullmatch(value):
+    if re.fullmatch(_WORD, value):
         return Node(scalar(value), None, source.source, text=value)
     from mainstay.config.files.yaml import read_yaml  # loads if there is such a value to read
 
@@ -119,7 +121,7 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     return _without_lines(found, source.source, text)
 
 
-_WORD = re.compile(r"[A-Za-z0-9_/](?:[A-Za-z0-9_./:@+?=&%~-]*[A-Za-z0-9_/])?")
+_WORD = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./:@+?=&%~-]*[A-Za-z0-9_/])?"
 """What is one plain word in YAML, too: a name, a number, a path, a URL."""
 
 

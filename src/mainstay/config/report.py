@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from mainstay.config.tree import joined
@@ -96,5 +95,7 @@ def nearest(word: object, known: Iterable[str]) -> str:
     ('maxAttempts', '')
     """
     names = {name.lower(): name for name in reversed(list(known))}
+    from difflib import get_close_matches  # for a mistake
+
     near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
     return names[near[0]] if near else ""

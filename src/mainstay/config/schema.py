@@ -143,7 +143,7 @@ def _or_template(made: dict[str, Any]) -> dict[str, Any]:
 def _text(_maker: _Maker, shape: Text, _name: str) -> dict[str, Any]:
     if shape.choices:
         return _or_template({"enum": list(shape.choices)})
-    return _or_template({"type": "string", "pattern": f"^(?:{shape.pattern.pattern}){_END}"})
+    return _or_template({"type": "string", "pattern": f"^(?:{shape.pattern}){_END}"})
 
 
 def _number(_maker: _Maker, shape: Number, _name: str) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _listing(maker: _Maker, shape: Listing, name: str) -> dict[str, Any]:
 
 
 def _names(maker: _Maker, shape: NameMap, _name: str) -> dict[str, Any]:
-    key: dict[str, Any] = {"pattern": f"^(?:{shape.key.pattern.pattern}){_END}"}
+    key: dict[str, Any] = {"pattern": f"^(?:{shape.key.pattern}){_END}"}
     if shape.key.choices:
         key = {"enum": list(shape.key.choices)}
     return {

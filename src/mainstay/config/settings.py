@@ -25,10 +25,7 @@ from mainstay.config.policies import BUILT_IN, policies_of
 from mainstay.config.report import nearest
 from mainstay.config.retry_fields import BREAKER, NAMED_BREAKER
 from mainstay.config.shapes import snake
-from mainstay.core.analytics.alerts import AlertRule
 from mainstay.core.circuit.settings import BreakerSettings  # noqa: TC001 -- a field's type
-from mainstay.core.limits.budget import RatioRule, TokenRule
-from mainstay.core.limits.throttle import MemoryRule, RateRule, ThrottleRule
 from mainstay.core.retry.policy import Policy  # noqa: TC001 -- a field's type
 
 if TYPE_CHECKING:
@@ -142,6 +139,8 @@ def _check_alerts(alerts: Mapping[str, Any], place: ConfigMapping) -> None:
     rules = alerts.get("rules", ())
     if type(node.value) is not list or len(rules) != len(node.value):
         return  # one of them is wrong already
+    from mainstay.core.analytics.alerts import AlertRule
+
     for number, (rule, own) in enumerate(zip(rules, node.value, strict=True)):
         here = ConfigMapping(ALERT_RULE, own, (*path, number), place.report)
         here.build(lambda rule=rule: AlertRule(**rule), {"threshold": (("above",), ("below",))})  # type: ignore[misc]
@@ -203,17 +202,20 @@ def _shared(
     return tuple(found)
 
 
-_RULES: dict[str, Any] = {
-    "retries": RatioRule,
-    "tokens": TokenRule,
-    "rate": RateRule,
-    "throttle": ThrottleRule,
-    "memory": MemoryRule,
-}
+def _rules() -> dict[str, Any]:
+    """The rules of budgets; loaded for a configuration that has some."""
+    from mainstay.core.limits.budget import RatioRule, TokenRule
+    from mainstay.core.limits.throttle import MemoryRule, RateRule, ThrottleRule
+
+    return {
+        "retries": RatioRule, "tokens": TokenRule, "rate": RateRule, "throttle": ThrottleRule,
+        "memory": MemoryRule,
+    }  # fmt: skip
 
 
 def _budgets(budgets: Mapping[str, Any], place: ConfigMapping) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
+    rules = _rules() if budgets else {}
     for name, options in budgets.items():
         here = place.below(BUDGETS, "budgets").below(BUDGETS.keys[name][1], name)
         fields = dict(options)
@@ -221,7 +223,7 @@ def _budgets(budgets: Mapping[str, Any], place: ConfigMapping) -> dict[str, Any]
             continue
         if fields.pop("preset", None) and fields:
             here.problem(("preset",), "excludes the other options: it has numbers of its own")
-        elif here.build(lambda name=name, fields=fields: _RULES[name](**fields)) is not None:  # type: ignore[misc]
+        elif here.build(lambda name=name, fields=fields: rules[name](**fields)) is not None:  # type: ignore[misc]
             found[name] = {key: value for key, value in options.items() if key != "enabled"}
     return found
 

@@ -62,7 +62,7 @@ class Text(Shape):
         self.is_rule = is_rule
         """Whether it names an exception, a code or a kind."""
         self.choices = tuple(choices)
-        self.pattern = re.compile(pattern or r"\S(?:[\s\S]*\S)?")
+        self.pattern = pattern or r"\S(?:[\s\S]*\S)?"
         self.is_secret = is_secret
         usual = "a text that is not empty and has no spaces around it"
         self.expected = expected or ("one of " + ", ".join(choices) if choices else usual)

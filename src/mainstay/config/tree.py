@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-REFERENCE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+REFERENCE = r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})"
 """`${NAME}`; and `$${`, which is a plain `${`."""
 
 SECRET = MARK
@@ -32,11 +32,11 @@ class Template(str):
     @property
     def names(self) -> list[str]:
         """The environment variables it asks for."""
-        return [found[2] for found in REFERENCE.finditer(self) if found[2]]
+        return [found[2] for found in re.finditer(REFERENCE, self) if found[2]]
 
     def filled(self, env: Any) -> str:
         """The text with their values."""
-        return REFERENCE.sub(lambda found: env[found[2]] if found[2] else "${", self)
+        return re.sub(REFERENCE, lambda found: env[found[2]] if found[2] else "${", self)
 
 
 class Node:
@@ -86,9 +86,9 @@ def scalar(text: str) -> Any:
     (3, 1000.0, False, None, '2024-01-01', '010')
     """
     if text[:1] in _BEGINS_A_NUMBER and text:
-        if _WHOLE.fullmatch(text):
+        if re.fullmatch(_WHOLE, text):
             return int(text) if len(text) < 300 else float(text)
-        if _NUMBER.fullmatch(text):
+        if re.fullmatch(_NUMBER, text):
             return float(text)
     return _WORDS.get(text, text)
 
@@ -99,8 +99,8 @@ def written(text: str) -> Any:
 
 
 _BEGINS_A_NUMBER = "0123456789+-."
-_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
-_NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_WHOLE = r"[-+]?(?:0|[1-9][0-9]*)"
+_NUMBER = r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 
 def _spellings(words: Iterable[str], value: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ _WORDS: dict[str, Any] = {
     "~": None,
 }
 
-_PLAIN_KEY = re.compile(r"[^\s.\"'=\[\]]+")
+_PLAIN_KEY = r"[^\s.\"'=\[\]]+"
 
 
 def joined(path: Iterable[object]) -> str:
@@ -133,6 +133,6 @@ def joined(path: Iterable[object]) -> str:
             text += f"[{key}]"
             continue
         name = str(key)
-        shown = name if _PLAIN_KEY.fullmatch(name) else '"' + name.replace('"', '\\"') + '"'
+        shown = name if re.fullmatch(_PLAIN_KEY, name) else '"' + name.replace('"', '\\"') + '"'
         text += f".{shown}" if text else shown
     return text

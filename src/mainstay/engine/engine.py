@@ -162,7 +162,10 @@ class Engine(EngineCalls, EngineView):
             return
         from mainstay.runtime.waits import Waits
 
-        self._sharing = start_sharing(self.store, self.circuits, self._guards, self._share_every)
+        if "circuits" in self.__dict__ or self._guards:
+            self._sharing = start_sharing(
+                self.store, self.circuits, self._guards, self._share_every
+            )
         self._waits = Waits(self.store)
 
     def _start_audit(

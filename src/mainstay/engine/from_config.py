@@ -13,7 +13,6 @@ from mainstay.config.settings import Settings
 from mainstay.core.base.printable import printable_lines
 from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.engine.mapped import careful_policies
 from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 from mainstay.runtime.reports.logs import logger
@@ -54,6 +53,8 @@ def engine_of(
         problems = printable_lines(describe(error)[1])  # a wrong value may be a secret one
         _log.error("%s", "; ".join(line.strip() for line in problems.split("\n")))
         warnings.warn(f"{problems}\n{_DEFAULT}", ConfigWarning, stacklevel=3)
+    from mainstay.engine.mapped import careful_policies  # for a mistake
+
     engine = build(**careful_policies(loaded))
     engine.settings = Settings()
     return engine

@@ -14,9 +14,6 @@ from mainstay.config.blame import ConfigMapping
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import nearest
 from mainstay.config.shapes import camel
-from mainstay.drivers.guards.breaker import CircuitBreaker
-from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
-from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
 from mainstay.errors import MainstayError, MissingExtraError, PolicyError, UsageError
 from mainstay.ports import methods_of
 
@@ -26,6 +23,9 @@ if TYPE_CHECKING:
 
     from mainstay.config.load import Loaded
     from mainstay.config.settings import Settings
+    from mainstay.core.circuit.settings import BreakerSettings
+    from mainstay.drivers.guards.breaker import CircuitBreaker
+    from mainstay.drivers.guards.budget import TokenBudget
     from mainstay.ports import Sink, Store
 
     class Configured(Protocol):
@@ -139,6 +139,11 @@ class Parts:
 
     def _guards(self) -> dict[str, Any]:
         """Budgets and limits, by their names in the file."""
+        if not self.settings.budgets:
+            return {}
+        from mainstay.drivers.guards.budget import RetryBudget
+        from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
+
         kinds: dict[str, Callable[..., Any]] = {
             "retries": RetryBudget, "tokens": _tokens, "rate": RateLimit,
             "throttle": AdaptiveThrottle, "memory": MemoryGuard,
@@ -148,13 +153,13 @@ class Parts:
     def _circuits(self) -> dict[str, CircuitBreaker]:
         found = {}
         for shared in self.settings.breakers:
-            circuit = CircuitBreaker(shared.name, shared.settings)
+            circuit = _circuit(shared.name, shared.settings)
             found.update(dict.fromkeys(shared.operations, circuit))
         return found
 
     def _global(self) -> CircuitBreaker | None:
         settings = self.settings.global_breaker
-        return None if settings is None else CircuitBreaker("global", settings)
+        return None if settings is None else _circuit("global", settings)
 
     def _opened(self) -> Store:
         from mainstay.stores.open import open_store
@@ -250,7 +255,15 @@ def _part(name: str) -> Callable[..., Any]:
     return found
 
 
+def _circuit(name: str, settings: BreakerSettings) -> CircuitBreaker:
+    from mainstay.drivers.guards.breaker import CircuitBreaker
+
+    return CircuitBreaker(name, settings)
+
+
 def _tokens(preset: str = "", **options: Any) -> TokenBudget:
+    from mainstay.drivers.guards.budget import TokenBudget
+
     if preset == "grpc":
         return TokenBudget.grpc()
     return TokenBudget.aws() if preset else TokenBudget(**options)

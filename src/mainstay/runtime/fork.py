@@ -183,6 +183,12 @@ LOADED_LATER = ["mainstay.core.redact.redactor"]
 """The modules that calls load when they first need them; an engine adds those of its parts."""
 
 
+def load_before_fork(module: str) -> None:
+    """Has a module loaded before a fork that a thread may need at any moment."""
+    if module not in LOADED_LATER:
+        LOADED_LATER.append(module)
+
+
 def _finish_imports() -> None:
     """Waits for imports of this package that other threads have begun.
 

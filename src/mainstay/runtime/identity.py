@@ -58,7 +58,7 @@ def _exists(number: str) -> bool:
 def _world() -> str:
     """Where a number means one process: this boot and this namespace of numbers."""
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
     except OSError:
         return ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,16 +80,29 @@ def private_folders() -> Iterator[Path]:
     The state folder, then one in the system's temporary folder, which is used only if it is this
     user's own: `make_private(folder, 1)`.
     """
-    import tempfile
-
     with suppress(RuntimeError):  # the home folder is not known
         yield state_folder()
     user = os.geteuid() if _HAS_OWNERS else "user"
+    yield _temporary_folder().absolute() / f"mainstay-{user}"
+
+
+def _temporary_folder() -> Path:
+    """The folder of `tempfile`, which is loaded only to find one in an unusual place.
+
+    It loads every compression, and a process that spills nothing only looks whether another has
+    left something there.
+    """
+    if "tempfile" not in sys.modules:
+        named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+        first = Path(next(filter(None, named), "/tmp"))  # noqa: S108 -- the one of tempfile
+        if _HAS_OWNERS and first.is_dir() and os.access(first, os.W_OK | os.X_OK):
+            return first
+    import tempfile
+
     try:
-        temporary = Path(tempfile.gettempdir())
+        return Path(tempfile.gettempdir())
     except FileNotFoundError:  # no folder can be written: so a caller finds, who needs one
-        temporary = Path(os.sep, "tmp")
-    yield temporary.absolute() / f"mainstay-{user}"
+        return Path(os.sep, "tmp")
 
 
 # --- folders -------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def boot() -> str:
     """
     space = Path("/proc/self/ns/time")
     try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         number = space.readlink().name if space.is_symlink() else ""
     except (OSError, ValueError):
         return ""

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay.core.base.spaces import Space
 from mainstay.core.retry.effects import Returned
-from mainstay.core.telemetry.waits import Wait, put_up
 from mainstay.runtime.background import Background
-from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.runtime.fork import load_before_fork, make_lock, reset_in_child
 from mainstay.runtime.identity import process_name
 
 if TYPE_CHECKING:
     from mainstay.core.retry.effects import Outcome
     from mainstay.core.retry.plan import Plan
+    from mainstay.core.telemetry.waits import Wait
     from mainstay.ports import Store
 
 LONG = 1.0
@@ -34,6 +34,9 @@ _PAUSE = 0.2
 """Seconds between two writings of one process."""
 _MOST = 200
 """Waits that are listed; of the others, their number."""
+
+
+load_before_fork("mainstay.core.telemetry.waits")
 
 
 class Waits:
@@ -63,6 +66,8 @@ class Waits:
         """Shows a wait that begins now; returns the number by which it is ended, or 0."""
         if clock.current is not clock.SYSTEM or self._closed.is_set():
             return 0  # virtual time: nobody can look meanwhile
+        from mainstay.core.telemetry.waits import Wait  # few calls wait that long
+
         error = "" if isinstance(failure, Returned | None) else type(failure).__name__
         wait = Wait(plan.operation, attempt, plan.policy.max_attempts, error, delay)
         with self._lock:
@@ -84,6 +89,8 @@ class Waits:
 
     def _write(self) -> None:
         """Writes the entries, a moment later: others may come meanwhile."""
+        from mainstay.core.telemetry.waits import Wait, put_up
+
         self._closed.wait(_PAUSE)
         with self._lock:
             self._is_posted = False

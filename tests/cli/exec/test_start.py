@@ -1,13 +1,16 @@
 """What `mainstay exec` loads before a command that succeeds, and what stands in for the rest."""
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mainstay.cli import main
 from mainstay.cli.exec.command import _PLAIN, _name_of
 from mainstay.core.redact.command_line import redacted_words
 from mainstay.core.redact.programs import NAMES
@@ -40,8 +43,13 @@ def test_a_secret_in_the_name_is_removed():
 
 
 def test_a_command_that_succeeds_loads_little(tmp_path):
-    """Redaction, YAML and the catalogue of events take longer to load than a command may take."""
-    heavy = ["mainstay.core.redact.patterns", "yaml", "mainstay.core.events.catalogue", "rich"]
+    """Redaction, YAML and OpenSSL take longer to load than a command may take."""
+    heavy = [
+        "mainstay.core.redact.patterns", "yaml", "mainstay.core.events.catalogue", "rich",
+        "hashlib", "tempfile", "shutil", "zipfile", "socket", "dataclasses", "difflib", "shlex",
+        "mainstay.core.audit.chain", "mainstay.core.circuit.breaker",
+        "mainstay.core.analytics.alerts", "mainstay.core.limits.budget",
+    ]  # fmt: skip
     code = (
         "import sys, atexit\n"
         f"atexit.register(lambda: print([m for m in {heavy!r} if m in sys.modules]))\n"
@@ -57,3 +65,10 @@ def test_a_command_that_succeeds_loads_little(tmp_path):
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
+
+
+def test_the_collector_of_another_program_is_left_alone(monkeypatch):
+    """Only the process of a command has other thresholds, and ends without a last search."""
+    for name in ("freeze", "set_threshold"):
+        monkeypatch.setattr(gc, name, lambda *_: pytest.fail("changed"))
+    assert main(["--version"]) == 0

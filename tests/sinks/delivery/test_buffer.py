@@ -101,6 +101,19 @@ def test_a_flush_waits_until_everything_is_delivered(buffer, other):
     assert other.kept == numbers(10)
 
 
+def test_the_end_of_a_process_starts_no_thread_for_a_closed_buffer(buffer, other, monkeypatch):
+    """There is nothing to flush; what came after it was closed is delivered."""
+    made = buffer()
+    made.put(event(0))
+    assert made.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(made, "_start", lambda: pytest.fail("a thread was started"))
+        made.end()
+    made.put(event(1))
+    made.end()
+    assert other.kept == numbers(2)
+
+
 def test_putting_never_waits_for_the_other_side(buffer, other):
     """While a delivery is stuck, thousands of events are taken, and all arrive in order."""
     made = buffer(size=100, batch=10)

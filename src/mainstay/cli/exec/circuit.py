@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.cli.exec.circuit_name import circuit_name
 from mainstay.cli.exec.exit_codes import rules_of
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.engine.from_config import settings_in
@@ -22,7 +21,11 @@ def circuit_of(request: ExecRequest, loaded: Loaded) -> tuple[BreakerSettings | 
     not count against it. Any other command has one if the configuration asks for circuits.
     """
     configured = settings_in(loaded).breaker
-    name = request.operation if request.is_named else circuit_name(request.command)
+    name: str | None = request.operation
+    if not request.is_named and configured is not None:
+        from mainstay.cli.exec.circuit_name import circuit_name
+
+        name = circuit_name(request.command)
     if name is None:
         return None, request.operation
     if configured is not None or not request.is_named or _has_section(loaded):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,6 +79,8 @@ def circuit_name(command: Sequence[str]) -> str | None:
     (None, None)
     >>> circuit_name(["no-such-program"])
     """
+    import shutil  # which loads every compression
+
     words = _without_wrappers(list(command))
     path = shutil.which(words[0]) if words else None
     if path is None:

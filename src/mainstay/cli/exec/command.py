@@ -46,11 +46,11 @@ SECONDS = Seconds(0.0, 31_622_400.0, above=True)
 @click.option("--never-on-exit", "never_on", type=exit_codes, metavar="CODES",
               help="Never retry these exit codes.")  # fmt: skip
 @click.option("--escalate", is_flag=True, help="If all attempts fail, raise an inbox item.")
-@click.option("--grace", type=Seconds(0.0, 3600.0), default="5s", show_default=True,
+@click.option("--grace", type=Seconds(0.0, 3600.0), default=5.0, show_default="5s",
               metavar="TIME", help="The time between TERM and KILL.")  # fmt: skip
 @click.option("--keep-output", "keep", type=size, default="8M", show_default=True,
               metavar="SIZE", help="With --key: keep this much output for the replay.")  # fmt: skip
-@click.option("--lease", type=Seconds(1.0, 86_400.0), default="15s", show_default=True,
+@click.option("--lease", type=Seconds(1.0, 86_400.0), default=15.0, show_default="15s",
               metavar="TIME", help="With --key: take over a killed run after this.")  # fmt: skip
 @click.option("--store", metavar="URL", help="The store of circuits, keys and inbox items.")
 @lenient_config_options

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.circuit import circuit_of

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mainstay.drivers.process.options import GRACE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecRequest:
+class ExecRequest(Struct, frozen=True, kw_only=True):
     """What was asked for on the command line."""
 
     command: tuple[str, ...]

@@ -18,7 +18,6 @@ from mainstay.cli.options import config_arguments, configuration
 from mainstay.core.retry.effects import EXHAUSTED
 from mainstay.core.retry.give_up import reason_of
 from mainstay.drivers.process import run as process
-from mainstay.drivers.process.capture import frames
 from mainstay.drivers.process.command import is_output, output_of
 from mainstay.drivers.process.interrupt import Interrupt
 from mainstay.drivers.process.options import ProcessOptions, own_environment
@@ -189,6 +188,8 @@ class _Run:
                 hint="use a new key to run it again; --keep-output 0 replays the exit code alone",
                 exit_code=Exit.CANNOT_WRITE,
             )
+        from mainstay.drivers.process.capture import frames
+
         sys.stdout.flush()
         for stream, data in frames(output["tape"]):
             _write(stream, data)

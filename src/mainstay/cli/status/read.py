@@ -108,7 +108,7 @@ class Status:
             "waiting": msgspec.to_builtins(self.waiting),
             "more_waiting": self.more_waiting,
             "records_looked_at": self.looked_at,
-            "undelivered": [each._asdict() for each in self.spilled],
+            "undelivered": [msgspec.structs.asdict(each) for each in self.spilled],
         }
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import stat
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import nearest
@@ -36,7 +37,7 @@ _OF_RETRY = ("operationPolicies", "operation_policies")
 """A part of `retry` that means nothing else: one level too high it is a mistake in indentation."""
 
 
-class Read(NamedTuple):
+class Read(Struct, frozen=True):
     """A file as it was read: its name in messages, the tree of what is ours in it, its text."""
 
     source: str | None
@@ -158,6 +159,8 @@ def _report_elsewhere(node: Node, path: tuple[str, ...], report: Report) -> None
 
 def _is_close(key: str, table: dict[str, Node]) -> bool:
     """Whether it has a name like ours, and a section of ours."""
+    from difflib import get_close_matches
+
     is_close = bool(get_close_matches(key.lower(), ("mainstay",), cutoff=_CLOSE))
     return is_close and not table.keys().isdisjoint(CONFIG.keys)
 
@@ -171,6 +174,8 @@ def _of_agent(tree: Node, *, is_given: bool) -> Node | None:
 
 
 def _is_ours(key: str, there: dict[str, Node]) -> bool:
+    from difflib import get_close_matches
+
     if key in CONFIG.keys or get_close_matches(key, _OF_RETRY, cutoff=_CLOSE):
         return True
     meant = nearest(key, CONFIG.names)

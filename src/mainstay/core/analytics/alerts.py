@@ -10,6 +10,7 @@ Nothing here reads a clock: the time comes in as `now`, in seconds of any one cl
 
 from __future__ import annotations
 
+from mainstay.core.analytics.alert_names import GROUPS
 from mainstay.core.analytics.events import AlertCleared, AlertFired
 from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.base.validate import MAX_SECONDS, Checker
@@ -57,8 +58,6 @@ COUNTED: dict[str, Callable[[Event], bool]] = {
     "lost_events": lambda _event: False,
 }
 """The metrics of rules, and what counts for each. Losses are no event: a sink counts them."""
-
-GROUPS = ("operation", "retry_category", "tenant_id")
 
 
 class AlertRule(Value):

@@ -7,12 +7,10 @@ only; what it answered is in the evidence of each failure.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.events import PlanDeclared
@@ -47,6 +45,8 @@ def declared(
     fields = _fields(policy)
     rules = [{"guard": label, "rule": _rule_fields(rule)} for label, rule in guards]
     content = msgspec.json.encode([fields, idempotency, rules], order="sorted")
+    import hashlib  # loads OpenSSL; a plan is declared when a call fails
+
     number = hashlib.sha256(content).hexdigest()[:16]
     return PlanDeclared(
         plan=number, policy=policy.name, fields=fields, idempotency=idempotency, guards=rules
@@ -98,5 +98,7 @@ def _rule_fields(rule: Value | None) -> Fields | None:
     if rule is None:
         return None
     if isinstance(rule, BreakerSettings):
+        from mainstay.core.circuit.commands import settings_to_plain
+
         return settings_to_plain(rule)
     return {name: getattr(rule, name) for name in rule._fields()}

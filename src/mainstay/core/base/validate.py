@@ -18,6 +18,8 @@ MAX_ATTEMPTS = 1_000_000
 
 MAX_SECONDS = 31_622_400.0
 """366 days: longer than any wait, and far below what a platform's timers overflow at."""
+MIN_WINDOW = 0.01
+"""The shortest window, in seconds, over which something is counted."""
 
 
 def in_seconds(value: object) -> object:

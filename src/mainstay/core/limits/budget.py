@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil, floor
 
-from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.validate import MAX_SECONDS, MIN_WINDOW, Checker
 from mainstay.core.base.value import Value
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ BUCKETS = 10
 LAG = 1.0
 """Seconds by which a thread may be late with the time it has read. More is a clock set back."""
 
-MIN_WINDOW = 0.01
 MOST = 1_000_000
 """The greatest floor, burst and token count that is allowed."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.validate import MAX_SECONDS, MIN_WINDOW, Checker
 from mainstay.core.base.value import Value
 from mainstay.core.known.kind import Kind
-from mainstay.core.limits.budget import LAG, MIN_WINDOW, MOST
+from mainstay.core.limits.budget import LAG, MOST
 from mainstay.core.retry.kinds import kind_of
 
 TYPE_CHECKING = False

@@ -8,7 +8,6 @@ no room on the disk, is not kept at all: half an output would be taken for the w
 from __future__ import annotations
 
 import struct
-import tempfile
 import threading
 from typing import TYPE_CHECKING
 
@@ -90,6 +89,8 @@ class Tape:
 
 
 def _spool() -> IO[bytes]:
+    import tempfile  # few keep output; it loads shutil, which loads every compression
+
     return tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from mainstay.core.known.kind import RETRIED_KINDS
 from mainstay.core.retry.kinds import kind_of
-from mainstay.drivers.process.pump import Pump
 from mainstay.errors import CommandFailed, CommandKilled, CommandNotRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainstay.drivers.process.capture import Tape
+    from mainstay.drivers.process.pump import Pump
 
 _NOT_FOUND, _NOT_RUN = 127, 126
 
@@ -88,6 +88,8 @@ def not_run(command: Sequence[str | bytes], error: Exception) -> Exception:
 
 def pumps_of(process: Any, tape: Tape, *, through: bool) -> list[Pump]:
     """What carries a process's output from now on."""
+    from mainstay.drivers.process.pump import Pump
+
     pumps = []
     for stream, pipe in ((1, process.stdout), (2, process.stderr)):
         source = os.dup(pipe.fileno())

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.deadline import remaining
-from mainstay.drivers.process.capture import Tape
 from mainstay.drivers.process.command import (
     Output,
     failure_of,
@@ -31,6 +30,7 @@ from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mainstay.drivers.process.capture import Tape
     from mainstay.drivers.process.group import Group
     from mainstay.drivers.process.pump import Pump
 
@@ -92,6 +92,8 @@ class _Attempt:
         """Receives Ctrl+C and Ctrl+Z while the command runs, and keeps its tape."""
         cancel, terminal = self.options.cancel, self.options.terminal
         if self.options.keep is not None:
+            from mainstay.drivers.process.capture import Tape
+
             self.tape = Tape(self.options.keep)
             around.callback(self.tape.close)
         if isinstance(cancel, Interrupt):

@@ -12,8 +12,8 @@ Everything here runs in real time: waiting for another machine gains nothing fro
 from __future__ import annotations
 
 import os
-import random
 import threading
+from _random import Random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
 _JITTER = Jitter.percent(0.2)
-_random = random.Random()  # noqa: S311 -- our own, so that no seeded generator of the program moves
+_random = Random()
+"""Our own, so that no seeded generator of the program moves; random itself loads more."""
 _QUIET_ROUNDS = 50
 """Rounds without anything to do after which the thread ends; the next event starts another."""
 _ROOM = 4
@@ -206,7 +207,8 @@ class Buffer:
         if self._at_end is not None:
             with suppress(SinkError):  # there is no caller to raise it to; it stays in the queue
                 self._at_end()
-        self.flush()
+        if not (self._is_ending and self._backlog.is_empty):  # closed, and nothing came since
+            self.flush()
 
     def between(self, work: Callable[[], object]) -> bool:
         """Calls `work` between two deliveries, if the last one failed; whether it did."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.timestamps import stamp
@@ -11,7 +13,7 @@ from mainstay.core.base.timestamps import stamp
 _MOST_REASONS = 20
 
 
-class Loss(NamedTuple):
+class Loss(Struct, frozen=True):
     """Events that were lost for one reason, between two moments."""
 
     events: int
@@ -61,5 +63,5 @@ class Losses:
             for loss in losses:
                 now = self._by_reason.pop(loss.why, loss)
                 if now.events > loss.events:
-                    rest = now._replace(events=now.events - loss.events, first=loss.last)
+                    rest = replace(now, events=now.events - loss.events, first=loss.last)
                     self._by_reason[loss.why] = rest

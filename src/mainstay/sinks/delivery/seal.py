@@ -12,7 +12,6 @@ and root.
 from __future__ import annotations
 
 import errno
-import hmac
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -107,6 +106,8 @@ class Seal:
         return line
 
     def _knows(self, seal: bytes, place: bytes, number: int, line: bytes) -> bool:
+        import hmac  # loads OpenSSL, and most processes seal nothing
+
         return any(
             hmac.compare_digest(seal, _seal(key, place, number, line)) for key in self._known
         )
@@ -124,6 +125,8 @@ def _place(path: Path) -> bytes:
 
 
 def _seal(key: bytes, place: bytes, number: int, line: bytes) -> bytes:
+    import hmac
+
     text = b"mainstay spill 1\0%s\0%d\0%s" % (place, number, line)
     return hmac.digest(key, text, "sha256").hex().encode()
 

@@ -11,14 +11,16 @@ Only what this user has written is delivered: folders and files must be this use
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 from collections import deque
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import uuid4
+
+from msgspec import Struct
 
 from mainstay.core.events.encode import encode
 from mainstay.runtime.filelock import try_lock
@@ -56,15 +58,25 @@ class Spill:
     """
 
     def __init__(self, name: str, folder: str | os.PathLike[str] | None = None) -> None:
-        self._homes = [each / _safe(name) for each in spill_folders(folder)]
+        self._name = name
+        self._found: list[Path] = []
         self._is_named = folder is not None
-        self._seal = Seal(self._homes[0] if self._is_named else None)
+        self._seal = Seal(self._homes_in(folder)[0] if self._is_named else None)
         self._own: Path | None = None
         self._locks: dict[Path, int] = {}
         self.pending: deque[Path] = deque()
         """What is to be delivered, oldest first."""
         self.refused: dict[str, NotPrivateError] = {}
         """Folders that another user could have put there, by path."""
+
+    @property
+    def _homes(self) -> list[Path]:
+        """The folders of the destination, the best one first; looked for when one is needed."""
+        return self._found or self._homes_in(None)
+
+    def _homes_in(self, folder: str | os.PathLike[str] | None) -> list[Path]:
+        self._found = [each / _safe(self._name) for each in spill_folders(folder)]
+        return self._found
 
     @property
     def where(self) -> str:
@@ -200,7 +212,7 @@ class Spill:
             self._own = None
 
 
-class Spilled(NamedTuple):
+class Spilled(Struct, frozen=True):
     """What waits on disk for one destination."""
 
     where: str
@@ -303,7 +315,17 @@ def _encoded(events: Iterable[Event]) -> tuple[list[bytes], int]:
 def _safe(name: str) -> str:
     """A folder's name for a destination: readable, and unlike any other's."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
-    return f"{words}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return f"{words}-{_sha256(name)[:12]}"
+
+
+def _sha256(text: str) -> str:
+    """By a module of Python's own: hashlib loads OpenSSL, and most processes spill nothing."""
+    for module in ("_sha2", "_sha256"):  # since 3.12, in 3.11
+        with suppress(ImportError):
+            return str(import_module(module).sha256(text.encode()).hexdigest())
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _folders_in(home: Path) -> list[Path]:

@@ -324,13 +324,13 @@ def _create_private(path: str) -> None:
     A file that is there is not opened: to close it would drop SQLite's locks. Behind a link that
     leads nowhere the file is created where it leads, as SQLite does.
     """
-    file = None if _CREATES_NONE.search(path) else file_of(path)
+    file = None if re.search(_CREATES_NONE, path) else file_of(path)
     if file is not None:
         with suppress(OSError):  # it is there; or SQLite reports why it cannot be created
             os.close(os.open(os.path.realpath(file), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-_CREATES_NONE = re.compile(r"^file:.*[?&]mode=(ro|rw)(&|#|$)")
+_CREATES_NONE = r"^file:.*[?&]mode=(ro|rw)(&|#|$)"
 """A URI by which SQLite opens only what is there."""
 
 
