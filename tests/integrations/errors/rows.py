@@ -12,6 +12,8 @@ A row is named as tools/provoked.py names it, or by the end of that name.
 import asyncio
 import inspect
 
+import mainstay
+from mainstay import Kind
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.retry.kinds import kind_of
 from tools import provoked
@@ -25,7 +27,24 @@ def comes_to(row, call):
     if line.row is not None and line.case != "otherwise":
         known = kind_of(error)
         assert (known.kind, known.is_ambiguous) == (line.row.kind, line.row.ambiguous)
+    decided_alike(error)
     return error
+
+
+POLICIES = {
+    "a policy without on=": mainstay.RetryPolicy(),
+    "on=mainstay.transient": mainstay.RetryPolicy(on=mainstay.transient),
+    "Engine()": mainstay.Engine().policies.of("calls"),
+}
+RETRIED = (Kind.TRANSIENT, Kind.THROTTLED, Kind.TIMEOUT, Kind.OVERLOAD)
+
+
+def decided_alike(error):
+    """Whatever a user begins with: it is repeated by its kind, unless its request is unsafe."""
+    known = kind_of(error)
+    expected = known.kind in RETRIED and not (known.unsafe or known.once)
+    ways = {name: each.classification(error).retryable for name, each in POLICIES.items()}
+    assert ways == dict.fromkeys(POLICIES, expected and isinstance(error, Exception))
 
 
 def raised_by(call):
