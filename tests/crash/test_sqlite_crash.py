@@ -1,11 +1,14 @@
 """Kills at every write boundary of SQLite; of the other stores where their servers are."""
 
+import subprocess
+import sys
 from contextlib import ExitStack
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
 
+from mainstay.stores.sqlite.store import SqliteStore
 from tests.crash.campaign import (
     SCENARIOS,
     Trial,
@@ -14,6 +17,7 @@ from tests.crash.campaign import (
     enumerated,
     place,
 )
+from tests.processes import wait_until
 
 URL = "sqlite:///{folder}/kept.db"
 
@@ -150,3 +154,58 @@ def test_killed_at_random_moments_the_same_holds_on_other_servers(
     """The moments come from a seed; the parent kills."""
     url = served(name, module, folder)
     assert check(workers, at_random_moments(url, 10, seed=11)) > 0
+
+
+COUNTING = """
+import os, sys, threading
+from mainstay.core.base.change import Change
+from mainstay.stores.sqlite.store import SqliteStore
+
+folder = sys.argv[1]
+store = SqliteStore(f"sqlite:///{folder}/kept.db")
+
+def count(value, now):
+    number = int(value or 0) + 1
+    return Change(str(number).encode()), number
+
+def work(name):
+    answers = os.open(f"{folder}/answers-{name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for turn in range(10**9):
+        if turn % 4:
+            number = store.transact("a", name, count)
+        else:
+            number, other = store.transact_together([("a", name, count), ("b", name, count)])
+        os.write(answers, f"{number}\\n".encode())
+
+for number in range(8):
+    threading.Thread(target=work, args=(str(number),), daemon=True).start()
+print("begun", flush=True)
+threading.Event().wait(300)
+"""
+
+
+def test_what_threads_that_share_commits_were_answered_outlives_a_kill(tmp_path):
+    """Each step is there once, in the order of the answers; the last may be without its answer."""
+    store = SqliteStore(URL.format(folder=tmp_path))
+    for _ in range(5):
+        command = [sys.executable, "-c", COUNTING, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout.readline() == b"begun\n"
+            paths = [tmp_path / f"answers-{number}" for number in range(8)]
+            before = [path.stat().st_size if path.exists() else 0 for path in paths]
+            wait_until(
+                lambda paths=paths, before=before: all(
+                    path.exists() and path.stat().st_size > size + 20
+                    for path, size in zip(paths, before, strict=True)
+                ),
+                "answers of all threads",
+            )
+            child.kill()
+        for number, path in enumerate(paths):
+            answers = [int(line) for line in path.read_text().split()]
+            kept = int(store.read("a", str(number))[0])
+            assert answers == list(range(1, len(answers) + 1))
+            assert len(answers) <= kept <= len(answers) + 1
+            with path.open("a") as file:  # the next child goes on behind it
+                file.write(f"{kept}\n" * (kept - len(answers)))
+    store.close()

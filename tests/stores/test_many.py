@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.stores.timed import TimedStore
 from mainstay.testing.stores import StoreContract
+from tests.processes import wait_until
 
 SOON = 30.0
 
@@ -187,3 +189,132 @@ def test_without_async_callers_a_thread_writes_by_itself(tmp_path):
     store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
         store.transact_many([put("a")])
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A store whose writer notes how many steps each commit has."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=60")
+    carry_out, store.batches = store._writer._carry_out, []
+    store._writer._carry_out = lambda steps: store.batches.append(len(steps)) or carry_out(steps)
+    yield store
+    store.close()
+
+
+def test_threads_that_write_at_the_same_time_share_a_commit(shared):
+    """Each waited for SQLite's lock, and had a commit of its own: 32 sagas took 6 × as long."""
+    held, go_on, answers = threading.Event(), threading.Event(), {}
+
+    def slow(_value, _now):
+        held.set()
+        go_on.wait(60)
+        return Change(b"1"), None
+
+    def write(number):
+        answers[number] = shared.transact(*put(str(number)))
+
+    threads = [threading.Thread(target=shared.transact, args=("seen", "slow", slow))]
+    threads[0].start()
+    assert held.wait(60)
+    threads += [threading.Thread(target=write, args=(number,)) for number in range(9)]
+    for thread in threads[1:]:
+        thread.start()
+    wait_until(lambda: sum(shared.batches) + shared._writer._queue.qsize() == 9, "nine steps")
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert answers == {number: str(number) for number in range(9)}
+    assert sum(shared.batches) == 9
+    assert len(shared.batches) <= 2  # what had come when the first of them was taken, and the rest
+
+
+def test_a_thread_that_is_alone_again_writes_by_itself(shared):
+    seen = []
+
+    def note(value, _now):
+        seen.append(threading.current_thread())
+        return Change(b"1"), None
+
+    shared._writer.is_crowded = True
+    shared.transact("seen", "a", note)
+    wait_until(lambda: not shared._writer.is_crowded, "a commit for one thread")
+    shared.transact("seen", "b", note)
+    assert seen[0] is shared._writer._thread
+    assert seen[1] is threading.current_thread()
+
+
+def test_code_that_comes_between_the_step_of_its_own_thread_does_not_wait_for_it(shared):
+    """A signal handler, for instance: the writer would wait for the lock that its thread has."""
+    with shared._turn:
+        shared._writer.is_crowded = True
+        assert shared.transact(*put("a")) == "a"
+    assert shared._writer._thread is None
+
+
+@pytest.mark.parametrize("option", ["synchronous=NORMAL", ""])
+def test_threads_share_where_a_commit_waits_for_the_disk(tmp_path, option):
+    """Elsewhere a change of threads costs more than the commit."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?{option}")
+    store._writer.is_crowded = True
+    store.transact(*put("a"))
+    assert store.transact_together([put("b"), put("c")]) == ["b", "c"]
+    assert (store._writer._thread is None) is bool(option)
+    store.close()
+
+
+def test_what_other_threads_make_of_new_records_is_not_guessed(shared):
+    """The caller reads first then, and its steps are carried out with the others."""
+    shared._writer.is_crowded = True
+    assert shared.transact_new([put("a")]) is None
+    assert shared.read("seen", "a")[0] is None
+
+
+def test_a_failed_commit_is_an_error_of_its_own_in_each_thread():
+    """One exception that several threads raise would have the traceback of all."""
+    failed = StoreUnavailable("sqlite:///a.db", "write", "the disk is full")
+    failed.__cause__ = OSError(28, "No space left on device")
+    with pytest.raises(StoreUnavailable, match="the disk is full") as caught:
+        group_commit.answer_of([failed])
+    assert caught.value is not failed
+    assert caught.value.__cause__ is failed.__cause__
+    with pytest.raises(ZeroDivisionError):
+        group_commit.answer_of([ZeroDivisionError()])
+    assert group_commit.answer_of(["a"]) == "a"
+
+
+def test_what_a_thread_hands_in_together_is_in_one_transaction():
+    """Unless it is more than one transaction has."""
+    turns = [group_commit._ThreadTurn([0]) for _ in range(255)]
+    turns += [group_commit._ThreadTurn([1, 2]), group_commit._ThreadTurn(list(range(600)))]
+    items = [item for turn in turns for item in turn.items]
+    assert [len(part) for part in group_commit._parts(items)] == [255, 2, 256, 256, 88]
+
+
+def test_a_writer_that_ends_while_a_thread_waits_leaves_its_steps_to_it():
+    done = []
+    writer = group_commit.Writer(lambda steps: done.append(steps) or steps, "writer")
+
+    looks = iter([True, False, False, False])
+    writer._thread = SimpleNamespace(is_alive=lambda: next(looks))
+    assert writer.carry_out([1, 2], SOON) == [1, 2]
+    assert done == [[1, 2]]
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_takes_its_steps_back(monkeypatch):
+    done = []
+    writer = group_commit.Writer(lambda steps: done.append(steps) or steps, "writer")
+
+    def interrupted(turn, thread, patience):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed:
+        changed.setattr(group_commit._ThreadTurn, "waited_for", interrupted)
+        changed.setattr(writer, "_thread", threading.current_thread())
+        with pytest.raises(KeyboardInterrupt):
+            writer.carry_out([1], SOON)
+    assert writer.share([2], SOON) == [2]
+    writer.close()
+    assert done == [[2]]

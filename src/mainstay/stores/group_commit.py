@@ -1,6 +1,7 @@
 """Group commit: one thread carries out all waiting steps in one transaction.
 
-Async callers hand in a step and await its answer. The steps of one turn of an event loop go to the
+Threads hand in steps if others write at the same time, and wait. Async callers hand in a step and
+await its answer. The steps of one turn of an event loop go to the
 thread together, at the end of that turn: steps that gather while a commit is under way are in the
 next one, and the loop and the thread do not compete for the interpreter meanwhile. The answers come
 back with one call per event loop.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -20,11 +22,15 @@ from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, TimerHandle
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _MOST = 256
 """Steps in one transaction; longer ones would keep other processes waiting."""
+_LINGER = 0.005
+"""Seconds after a commit for several threads in which the next step of one comes here as well."""
+_LOOK = 0.1
+"""Seconds between two looks at whether the thread that is waited for is alive."""
 
 
 class Writer:
@@ -44,6 +50,8 @@ class Writer:
         """What each event loop has gathered in its present turn; only the loop's thread uses it."""
         self._queue: queue.SimpleQueue[_Turn | _ThreadTurn | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self.is_crowded = False
+        """Whether a commit is under way, or was a moment ago for several threads."""
 
     async def submit(self, step: Any, patience: float) -> Any:
         """The answer to a step; raises the error that the step raised."""
@@ -79,10 +87,24 @@ class Writer:
         patience = time_for(patience)
         batch = _ThreadTurn(steps)
         self._queue.put(batch)
-        if not batch.is_done.wait(patience):
+        try:
+            is_done = batch.waited_for(thread, patience)
+        except BaseException:
             batch.withdraw()
-            raise StoreUnavailable(self._name, "write", f"no answer within {patience:g} s")
-        return [future.result for _, future, _ in batch.items]
+            raise
+        if is_done:
+            return [future.result for _, future, _ in batch.items]
+        batch.withdraw()
+        if not thread.is_alive():  # the writer was closed meanwhile
+            return self.carry_out(steps, patience)
+        raise StoreUnavailable(self._name, "write", f"no answer within {patience:g} s")
+
+    def share(self, steps: list[Any], patience: float) -> list[Any]:
+        """The same for a thread that has found another one writing: one commit for all of them."""
+        if not self._is_closed:
+            with suppress(RuntimeError):  # the program ends, and no thread is started any more
+                self._start()
+        return self.carry_out(steps, patience)
 
     def _hand_over(self, turn: _Turn, patience: float) -> None:
         """The loop's turn is over: what it has gathered goes to the thread."""
@@ -123,9 +145,12 @@ class Writer:
             items = self._gather()
             if items is None:
                 return
-            for first in range(0, len(items), _MOST):
-                self._answer(items[first : first + _MOST])
-            del items  # nothing is held while nothing is to be done
+            is_shared = items[0][2] is not items[-1][2]
+            self.is_crowded = True
+            for part in _parts(items):
+                self._answer(part)
+            self.is_crowded = is_shared
+            del items, part  # nothing is held while nothing is to be done
 
     def _answer(self, items: list[_Item]) -> None:
         """One transaction, with the steps whose callers still wait."""
@@ -140,7 +165,7 @@ class Writer:
     def _gather(self) -> list[_Item] | None:
         """All waiting steps, at least one; None if the writer is closed."""
         items: list[_Item] = []
-        turn = self._queue.get()
+        turn = self._first()
         while turn is not None:
             items += turn.items
             if len(items) >= _MOST:
@@ -152,6 +177,14 @@ class Writer:
         if items:
             self._queue.put(None)  # what came before the end is carried out first
         return items or None
+
+    def _first(self) -> _Turn | _ThreadTurn | None:
+        """The next turn, however long that takes."""
+        if self.is_crowded:
+            with suppress(queue.Empty):
+                return self._queue.get(timeout=_LINGER)
+            self.is_crowded = False
+        return self._queue.get()
 
     def close(self) -> None:
         """Carries out what waits, and ends the thread."""
@@ -192,6 +225,14 @@ class _ThreadTurn:
         self.items: list[_Item] = [(step, _ThreadAnswer(), self) for step in steps]
         self.left = len(steps)
 
+    def waited_for(self, thread: threading.Thread, patience: float) -> bool:
+        """Whether all have their answers, in time and before that thread has ended."""
+        end = clock.SYSTEM.monotonic() + patience
+        while not self.is_done.wait(min(_LOOK, max(0.0, end - clock.SYSTEM.monotonic()))):
+            if clock.SYSTEM.monotonic() >= end or not thread.is_alive():
+                return self.is_done.is_set()
+        return True
+
     def withdraw(self) -> None:
         """What is not yet carried out is not carried out any more."""
         for _, future, _ in self.items:
@@ -223,6 +264,33 @@ class _ThreadAnswer:
 if TYPE_CHECKING:
     _Item = tuple[Any, Any, Any]
     """A step, the future of its answer, and its turn."""
+
+
+def _parts(items: list[_Item]) -> Iterator[list[_Item]]:
+    """Transactions of them: what a thread hands in is in one, if it fits into one."""
+    part: list[_Item] = []
+    for number, item in enumerate(items):
+        turn = item[2]
+        is_first = turn.loop is None and (not number or items[number - 1][2] is not turn)
+        if len(part) >= _MOST or (is_first and len(part) + min(turn.left, _MOST) > _MOST):
+            yield part
+            part = []
+        part.append(item)
+    yield part
+
+
+def answer_of(answers: list[Any]) -> Any:
+    """The answer to the one step there is; raises the error that it raised."""
+    answer = answers.pop()
+    if isinstance(answer, StoreUnavailable):  # of the whole commit: other threads raise it as well
+        cause = answer.__cause__
+        raise StoreUnavailable(answer.url, answer.operation, answer.reason) from cause
+    if not isinstance(answer, Exception):
+        return answer
+    try:
+        raise answer
+    finally:
+        del answer  # its traceback holds this frame: only the collector could free both
 
 
 def _deliver(items: list[_Item], answers: list[Any]) -> None:

@@ -226,13 +226,13 @@ class SqliteConnections:
         """Closes all connections; what is in use for more than a second is left alone."""
         end = clock.SYSTEM.monotonic() + _LONGEST
         self._taken, self._busy = [], []
-        self._has_gate = not _is_mine(self._gate) and self._gate.acquire(timeout=_LONGEST)
+        self._has_gate = not is_mine(self._gate) and self._gate.acquire(timeout=_LONGEST)
         there = [held for held in list(self._all) if not held.is_closed]
         for held in there:
             held.pid = 0  # from here on no step begins
         for held in there:
             patience = max(0.0, end - clock.SYSTEM.monotonic())
-            is_free = not _is_mine(held.lock) and held.lock.acquire(timeout=patience)
+            is_free = not is_mine(held.lock) and held.lock.acquire(timeout=patience)
             (self._taken if is_free else self._busy).append(held)
         in_use = {(held.device, held.inode) for held in self._busy}
         for held in self._taken:
@@ -382,7 +382,7 @@ def _open_files() -> Iterator[Inode]:
             yield found.st_dev, found.st_ino
 
 
-def _is_mine(lock: threading.RLock) -> bool:
+def is_mine(lock: threading.RLock) -> bool:
     """Whether this very thread is in the code that the lock guards."""
     return lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 -- as Condition asks
 

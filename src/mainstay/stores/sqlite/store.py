@@ -1,9 +1,10 @@
 """The embedded store: one SQLite file, shared by threads and processes.
 
 A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT; or one statement, if the
-caller has given a hint that is right. Sync callers do that on a connection of their thread. Async
-callers hand it to one writer thread, which makes one transaction of all waiting steps: they share
-one commit. The store's clock is the machine's, as it is SQLite's own; it ignores virtual time.
+caller has given a hint that is right. Sync callers do that on a connection of their thread, one at
+a time. Async callers, and threads that find another one writing, hand it to one writer thread,
+which makes one transaction of all waiting steps: they share one commit. The store's clock is the
+machine's, as it is SQLite's own; it ignores virtual time.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from os import getpid, stat
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable, ValueTooLarge
-from mainstay.stores.group_commit import Writer
+from mainstay.runtime.fork import make_rlock
+from mainstay.stores.group_commit import Writer, answer_of
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
 from mainstay.stores.sqlite.batch import carry_out
@@ -28,8 +31,9 @@ from mainstay.stores.sqlite.connections import (
     ThreadConnection,
     absolute,
     connected,
+    is_mine,
 )
-from mainstay.stores.sqlite.waiting import LockTimeoutError, LockWait, is_busy
+from mainstay.stores.sqlite.waiting import SLICE, LockTimeoutError, LockWait, is_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -86,7 +90,11 @@ class SqliteStore:
         """That of the schema, once this store has migrated it."""
         self._memory = self._open(None) if self.path == ":memory:" else None
         self._mine = ThreadConnection()
-        self._writer = Writer(self._write_batch, "mainstay-sqlite")
+        self._turn = make_rlock()
+        """Of the one thread that writes. Waiting for SQLite's lock instead would be polling."""
+        # Where a commit is no sync of the disk, a change of threads costs more than it saves.
+        self._shares = self._memory is None and self.synchronous != "NORMAL"
+        self._writer = Writer(self._write_in_turn, "mainstay-sqlite")
         try:
             self._migrate()
             self.max_value: int | None = self._use("open", steps.longest)
@@ -100,13 +108,32 @@ class SqliteStore:
         self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
     ) -> Reply:
         """Reads, decides and writes as one step; a hint that is right makes it one statement."""
-        if hint is not _NO_HINT and self.takes_hints:
-            try:
-                return self._guess(space, key, decide, hint)
-            except _WrongHintError:
-                pass
-        done: Reply = self._step("write", steps.apply, space, key, decide)
-        return done
+        shares = self._shares and clock.current is clock.SYSTEM
+        if shares and not self._takes_turn():
+            return answer_of(self._share([(space, key, decide)]))  # type: ignore[no-any-return]
+        try:
+            if hint is not _NO_HINT and self.takes_hints:
+                try:
+                    return self._guess(space, key, decide, hint)
+                except _WrongHintError:
+                    pass
+            done: Reply = self._step("write", steps.apply, space, key, decide)
+            return done
+        finally:
+            if shares:
+                self._turn.release()
+
+    def _takes_turn(self) -> bool:
+        """Whether this thread writes by itself, because no other one does."""
+        if self._writer.is_crowded and not is_mine(self._turn):
+            return False
+        return self._turn.acquire(
+            blocking=False
+        )  # also in a signal handler of the thread that has it
+
+    def _share(self, steps: list[Step]) -> list[Any]:
+        """The answers of steps that are carried out with those of other threads."""
+        return self._writer.share(steps, self.timeout * 2)
 
     def _guess(self, space: str, key: str, decide: Decide[Reply], hint: bytes | None) -> Reply:
         """The reply, if the record equals the hint and is changed in one statement."""
@@ -126,19 +153,36 @@ class SqliteStore:
         return self._writer.carry_out(list(steps), self.timeout * 2)
 
     def transact_together(self, steps: Sequence[Step]) -> list[Any]:
-        """A few steps in one transaction of this thread's own, without waiting for a turn."""
-        return self._write_batch(list(steps))
+        """A few steps in one transaction, of this thread's own if no other thread writes."""
+        shares = self._shares and clock.current is clock.SYSTEM
+        if shares and not self._takes_turn():
+            return self._share(list(steps))
+        try:
+            return self._write_batch(list(steps))
+        finally:
+            if shares:
+                self._turn.release()
 
     def transact_new(self, new: Sequence[Step]) -> list[Any] | None:
-        """Steps on records that are not there, as one statement; None if one is there."""
-        now, rows, replies = steps.now(), [], []
-        for space, key, decide in new:
-            change, reply = decide(None, now)
-            if change is KEEP or change.value is None:
-                return None
-            rows.append((space, key, change.value, change.expires))
-            replies.append(reply)
-        return replies if self._use("write", steps.insert_all, rows, now) else None
+        """Steps on records that are not there, as one statement.
+
+        None if one is there, or other threads write.
+        """
+        shares = self._shares and clock.current is clock.SYSTEM
+        if shares and not self._takes_turn():
+            return None
+        try:
+            now, rows, replies = steps.now(), [], []
+            for space, key, decide in new:
+                change, reply = decide(None, now)
+                if change is KEEP or change.value is None:
+                    return None
+                rows.append((space, key, change.value, change.expires))
+                replies.append(reply)
+            return replies if self._use("write", steps.insert_all, rows, now) else None
+        finally:
+            if shares:
+                self._turn.release()
 
     def transact_also(
         self, space: str, key: str, decide: Decide[Reply], also: Sequence[Statement]
@@ -190,7 +234,16 @@ class SqliteStore:
 
         compact(partial(self._use, "compact"), self.path, progress)
 
-    def _write_batch(self, batch: list[tuple[str, str, Any]]) -> list[Any]:
+    def _write_in_turn(self, batch: list[Step]) -> list[Any]:
+        """Several steps in one transaction, once no thread of this process is writing."""
+        has_turn = self._turn.acquire(timeout=SLICE)  # or SQLite's lock is waited for
+        try:
+            return self._write_batch(batch)
+        finally:
+            if has_turn:
+                self._turn.release()
+
+    def _write_batch(self, batch: list[Step]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
         return self._step("write", carry_out, batch, steps.now, self.max_value, self.url)
 
@@ -340,6 +393,7 @@ class _Bound(SqliteStore):
         self.synchronous = store.synchronous
         self.path, self._place = store.path, absolute(store.path)
         self._theirs = connection
+        self._shares = False
         self.max_value = steps.longest(connection)
 
     def transact_many(self, steps: Sequence[Step]) -> list[Any]:
