@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -70,6 +72,24 @@ def test_an_ancestor_is_one_and_unknown_has_a_reason(library, walked):
             assert len(row.why) > 5, (name, row)
             assert isinstance(row.kind, Kind), (name, row)
             assert row.kind is not Kind.AMBIGUOUS, "a kind, and ambiguous beside it"
+
+
+OF_PYTHON = {"socket", "ssl", "sqlite3", "smtplib", "subprocess", "mainstay.profiles"}
+"""What msgspec and the registry may have imported before."""
+
+
+def test_no_table_imports_its_library():
+    """Each is known by the names of its classes: all tables load where no library is imported."""
+    program = f"""
+import sys
+from mainstay.integrations.errors import FILES, table
+for file in set(FILES.values()):
+    table(file)
+print(sorted((set(FILES) - {OF_PYTHON!r}) & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_each_package_finds_its_own_table():
