@@ -55,8 +55,8 @@ def test_the_documents_fields_are_read(contract):
 @pytest.mark.parametrize(
     ("text", "each", "attempts"),
     [
-        ("", 2, 3),
-        ("coordination_rules:\n", 2, 3),
+        ("name: orders\n", 2, 3),
+        ("coordination_rules: {}\n", 2, 3),
         ("coordination_rules:\n  max_retries: 5\n", 5, 6),
         ("error_handling:\n  retry_policy:\n    max_retries: 0\n", 0, 1),
         ("error_handling: {retry_policy: {max_retries: 1.0}}", 1, 2),
@@ -93,6 +93,11 @@ def test_everything_that_is_wrong_is_reported_at_once(contract):
         ("error_handling:\n  retry_policy:\n    colour: red\n", 3, "there are max_retries"),
         ("coordination_rules: 3\n", 1, "must be a mapping"),
         ("- a\n", 1, "must be a mapping"),
+        ("", 1, "is empty"),
+        ("# orders\n", 1, "is empty"),
+        ("name: orders\ncoordination_rules:\n", 2, "coordination_rules: has no value"),
+        ("name: orders\nerror_handling:\n", 2, "error_handling: has no value"),
+        ("error_handling:\n  retry_policy:\n", 2, "retry_policy: has no value"),
         ("a: [1\nb: 2\n", 2, "is not YAML"),
         ("a: 1\na: 2\n", 2, "given twice"),
         (b"a: \xff\n", 1, "is not UTF-8"),
@@ -103,6 +108,18 @@ def test_a_damaged_contract_is_refused_with_file_and_line(contract, text, line, 
     found = problems(read_orchestrator_contract, contract(text))
     assert found[0][0] == line
     assert words in found[0][2]
+
+
+def test_no_part_of_a_contract_allows_more_attempts_than_the_whole(contract):
+    """Cut off at any byte, it is refused, or has the number of the whole."""
+    whole = "error_handling:\n  retry_policy:\n    max_retries: 0\n"
+    for end in range(len(whole)):
+        path = contract(whole[:end])
+        try:
+            found = read_orchestrator_contract(path)
+        except ConfigError:
+            continue
+        assert found.max_retries == 0, whole[:end]
 
 
 def test_a_contract_that_is_not_there_is_named(tmp_path):

@@ -1,7 +1,8 @@
 """Contracts from YAML, with file and line for everything that is wrong.
 
 A contract has much besides retries; that is left to the code that reads it. A key beside those that
-are read here and nearly spelled like one is a problem: it would be ignored.
+are read here and nearly spelled like one is a problem: it would be ignored. So is an empty file, or
+a section without a value: what is cut off must not be retried more often than the whole.
 """
 
 from __future__ import annotations
@@ -88,16 +89,22 @@ def _tree(path: str | os.PathLike[str], report: Report) -> Node | None:
     if found is not None and type(found.value) is not dict:
         report.file(str(path), found.line, "is no contract: it must be a mapping")
         return None
+    if found is not None and not found.value:
+        report.file(str(path), found.line, "is empty: a contract that is cut off is not used")
+        return None
     return found
 
 
 def _section(node: Node, keys: Keys, report: Report) -> Node:
     """The mapping below a key; an empty one if it is not there."""
     child = node.value.get(keys[-1])
-    if child is None or child.value is None:
+    if child is None:
         return Node({}, node.line, node.source)
     if type(child.value) is not dict:
-        report.wrong(child, keys, "a mapping")
+        if child.value is None:
+            report.problem(child, keys, "has no value")
+        else:
+            report.wrong(child, keys, "a mapping")
         return Node({}, node.line, node.source)
     assert isinstance(child, Node)
     return child
