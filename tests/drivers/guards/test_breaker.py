@@ -10,7 +10,7 @@ import threading
 import pytest
 import trio
 
-from mainstay import Backoff, Jitter, RetryPolicy
+from mainstay import Backoff, Jitter, RetryPolicy, retry
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
@@ -1026,7 +1026,7 @@ def test_a_window_costs_a_success_one_c_call(window):
         assert way(guard, 1) == ["first_attempt", guard.__name__]
         assert breaker_of()(guard.__wrapped__).__code__.co_freevars == (
             "ms_function",
-            "ms_gate",
+            "ms_now",
             "ms_site",
         )
         assert "ms_count" in guard.__code__.co_freevars
@@ -1034,6 +1034,25 @@ def test_a_window_costs_a_success_one_c_call(window):
     assert type(breaker._gates[-1]().tally.count).__name__ == "method-wrapper"
     assert kept(1) is not kept
     assert breaker.snapshot().calls == 2
+
+
+def test_functions_of_one_gate_share_the_variable_that_it_sets():
+    """So that an opening is seen by all of them at once, and by none before."""
+    breaker = breaker_of(1)
+    decorate = retry(on=OSError, breaker=breaker)
+    functions = [decorate(trivial), decorate(atrivial), decorate(lambda a, *, b=1: a)]
+    gate = functions[0].mainstay._site.gate
+
+    def cells():
+        names = (each.__code__.co_freevars.index("ms_now") for each in functions)
+        return [each.__closure__[name] for each, name in zip(functions, names, strict=True)]
+
+    assert all(cell is gate.cell for cell in cells())
+    assert gate.cell.cell_contents is gate.quiet is not None
+    breaker.force_open()
+    assert gate.cell.cell_contents is gate.quiet is None
+    breaker.reset()
+    assert gate.cell.cell_contents is gate.quiet is not None
 
 
 def test_after_a_row_of_failures_has_ended_success_is_free_again():

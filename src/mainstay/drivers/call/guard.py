@@ -7,6 +7,7 @@ gate's tally. Everything else happens on the failure path, or while a guard is f
 from __future__ import annotations
 
 from itertools import count
+from types import CellType
 from weakref import ref
 
 import mainstay.runtime.clock as clock
@@ -210,6 +211,7 @@ class Gate:
         "__weakref__",
         "_counters",
         "_tally",
+        "cell",
         "guards",
         "judges_results",
         "quiet",
@@ -228,6 +230,8 @@ class Gate:
         self._tally: Tally | None = None
         self.quiet: list[GuardTicket] | None = None
         """The tickets of attempts that are not announced; None while calls must be."""
+        self.cell = CellType()
+        """The same, as a variable of the wrappers: they read it without reading an attribute."""
         self.shut: Callable[[], Refused | None] | None = None
         """Makes the error while a guard refuses every call."""
         self.waits = False
@@ -267,6 +271,7 @@ class Gate:
             standings = [guard.standing() for guard in self.guards]
             failing = any(each.is_failing for each in standings)
             self.quiet = None if failing else [each.ticket for each in standings]
+            self.cell.cell_contents = self.quiet
             shut = [each.refuse for each in standings if each.refuse is not None]
             self.shut = shut[0] if shut else None
             self.waits = any(each.waits for each in standings)

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     """How many parameters: positional, keyword only; and the flags of stars."""
 
 _TEMPLATES = """
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt({parameters}):
         ms_started = now()                                                           #: clocked
         ms_here = ms_active
-        ms_quiet = ms_gate.quiet                                                     #: gated
+        ms_quiet = ms_now                                                            #: gated
         if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
                 return {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
@@ -50,34 +50,34 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 del ms_here                                                          #: gated
         try:
             return {call}                                                            #: !kept
-            ms_value = {call}                                                        #: kept
+            ms_end = {call}                                                        #: kept
         except Exception as ms_error:
-            ms_box = [ms_error]                                                      #: !gated
-            ms_box = [ms_quiet, ms_error]                                            #: gated
+            ms_end = [ms_error]                                                      #: !gated
+            ms_end = [ms_quiet, ms_error]                                            #: gated
         except BaseException as ms_error:                                            #: emitted
             ms_interrupted(ms_site, ms_started, ms_error)                            #: emitted
             raise                                                                    #: emitted
         else:                                                                        #: kept
             ms_seconds = now() - ms_started                                          #: slow
-            if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
-                ms_gate.passed(ms_quiet, ms_seconds)                                 #: slow
-            if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
-                ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
+            if ms_now is not ms_quiet or ms_seconds >= ms_slow:                      #: slow
+                ms_site.gate.passed(ms_quiet, ms_seconds)                            #: slow
+            if ms_now is not ms_quiet:                                               #: gated !slow
+                ms_site.gate.passed(ms_quiet, 0.0)                                   #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             ms_succeeded(ms_site, ms_started)                                        #: emitted
-            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
-            return ms_value                                                          #: kept
+            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_end) #: reported
+            return ms_end                                                          #: kept
         try:
             return {recover}(
-                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
+                ms_site, ms_function, {positional}, {keyword}, ms_end, ms_here.moment
                 , ms_started                                                         #: clocked
             )
         finally:
             del ms_here
     return first_attempt
 
-def whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def whole(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def every_attempt({parameters}):
         ms_here = ms_active
         try:
@@ -86,11 +86,11 @@ def whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             del ms_here
     return every_attempt
 
-def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def async_first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     async def first_attempt({parameters}):
         ms_started = now()                                                           #: clocked
         ms_here = ms_active
-        ms_quiet = ms_gate.quiet                                                     #: gated
+        ms_quiet = ms_now                                                            #: gated
         if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
                 return await {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
@@ -99,38 +99,38 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)      #: limited
         try:
             return await {call}                                                      #: !kept
-            ms_value = await {call}                                                  #: kept
+            ms_end = await {call}                                                  #: kept
         except Exception as ms_error:                                                #: !limited
-            ms_box = [ms_error]  #: !limited !gated
-            ms_box = [ms_quiet, ms_error]  #: !limited gated
+            ms_end = [ms_error]  #: !limited !gated
+            ms_end = [ms_quiet, ms_error]  #: !limited gated
         except BaseException as ms_error:                                            #: limited
-            ms_box = [ms_scope.failed(ms_error)]  #: limited !gated
-            ms_box = [ms_quiet, ms_scope.failed(ms_error)]  #: limited gated
+            ms_end = [ms_scope.failed(ms_error)]  #: limited !gated
+            ms_end = [ms_quiet, ms_scope.failed(ms_error)]  #: limited gated
         except BaseException as ms_error:                                            #: emitted
             ms_interrupted(ms_site, ms_started, ms_error)                            #: emitted
             raise                                                                    #: emitted
         else:                                                                        #: kept
             ms_scope.ended()                                                         #: limited
             ms_seconds = now() - ms_started                                          #: slow
-            if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
-                await ms_gate.apassed(ms_quiet, ms_seconds)                          #: slow
-            if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
-                await ms_gate.apassed(ms_quiet, 0.0)                                 #: gated !slow
+            if ms_now is not ms_quiet or ms_seconds >= ms_slow:                      #: slow
+                await ms_site.gate.apassed(ms_quiet, ms_seconds)                     #: slow
+            if ms_now is not ms_quiet:                                               #: gated !slow
+                await ms_site.gate.apassed(ms_quiet, 0.0)                            #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             ms_succeeded(ms_site, ms_started)                                        #: emitted
-            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
-            return ms_value                                                          #: kept
+            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_end) #: reported
+            return ms_end                                                          #: kept
         try:
             return await {recover}(
-                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
+                ms_site, ms_function, {positional}, {keyword}, ms_end, ms_here.moment
                 , ms_started                                                         #: clocked
             )
         finally:
             del ms_here
     return first_attempt
 
-def async_whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def async_whole(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     async def every_attempt({parameters}):
         ms_here = ms_active
         try:
@@ -221,7 +221,10 @@ _MAX_CODES = 1000
 def function_of(
     path: tuple[str, ...], signature: Signature, held: dict[str, UserValue]
 ) -> FunctionType:
-    """A wrapper of a template for one signature, which holds on to what the template refers to."""
+    """A wrapper of a template for one signature, which holds on to what the template refers to.
+
+    A cell is taken as it is: the gate of all its wrappers sets it.
+    """
     key = (path, signature.shape, signature.names, signature.positional_only)
     code = _codes.get(key)
     if code is None:
@@ -232,7 +235,8 @@ def function_of(
         if shape is None:
             shape = _shapes[key[:2]] = _code_of(path, signature)
         code = _codes[key] = _renamed(shape, signature)
-    cells = tuple([CellType(held[name]) for name in code.co_freevars])
+    given = [held[name] for name in code.co_freevars]
+    cells = tuple([each if type(each) is CellType else CellType(each) for each in given])
     return FunctionType(code, FRAMES, code.co_name, None, cells)
 
 

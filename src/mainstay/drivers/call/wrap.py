@@ -192,7 +192,7 @@ def _make(
     held = {
         "ms_function": function,
         "ms_site": site,
-        "ms_gate": gate,
+        "ms_now": gate.cell if gate else None,
         "ms_count": gate.tally.count if gate and gate.counts_calls else None,
         "ms_slow": gate.slow_after if gate else None,
         "ms_limit": site.policy.first_limit,

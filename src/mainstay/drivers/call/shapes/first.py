@@ -11,16 +11,16 @@ from __future__ import annotations
 SHAPES: dict = {}
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt():
         ms_here = ms_active
         try:
             return ms_function()
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -29,16 +29,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(0, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0):
         ms_here = ms_active
         try:
             return ms_function(ms_0)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -47,16 +47,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(1, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -65,16 +65,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(2, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -83,16 +83,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(3, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, ms_3):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, ms_3)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -101,16 +101,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(4, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, ms_3, ms_4):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, ms_3, ms_4)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -119,16 +119,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(5, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, ms_3, ms_4, ms_5):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, ms_3, ms_4, ms_5)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -137,16 +137,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(6, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -155,16 +155,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(7, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6, ms_7, ms_8, ms_9):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6, ms_7, ms_8, ms_9)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6, ms_7, ms_8, ms_9, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ms_4, ms_5, ms_6, ms_7, ms_8, ms_9, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -173,16 +173,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(10, 0, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, *, ms_1):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1=ms_1)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ), dict(ms_1=ms_1), ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ), dict(ms_1=ms_1), ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -191,16 +191,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(1, 1, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, *, ms_2):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2=ms_2)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ), dict(ms_2=ms_2), ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ), dict(ms_2=ms_2), ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -209,16 +209,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(2, 1, 0)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, *ms_1):
         ms_here = ms_active
         try:
             return ms_function(ms_0, *ms_1)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, *ms_1, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, *ms_1, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -227,16 +227,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(1, 0, 4)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, *ms_2):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, *ms_2)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, *ms_2, ), ms_none, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, *ms_2, ), ms_none, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -245,16 +245,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(2, 0, 4)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, **ms_1):
         ms_here = ms_active
         try:
             return ms_function(ms_0, **ms_1)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ), ms_1, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ), ms_1, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -263,16 +263,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(1, 0, 8)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, **ms_2):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, **ms_2)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ), ms_2, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ), ms_2, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -281,16 +281,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(2, 0, 8)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, **ms_3):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, **ms_3)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ), ms_3, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ), ms_3, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -299,16 +299,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(3, 0, 8)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, ms_2, ms_3, **ms_4):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, ms_2, ms_3, **ms_4)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ), ms_4, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, ms_2, ms_3, ), ms_4, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -317,16 +317,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(4, 0, 8)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(*ms_0, **ms_1):
         ms_here = ms_active
         try:
             return ms_function(*ms_0, **ms_1)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (*ms_0, ), ms_1, ms_box, ms_here.moment
+                ms_site, ms_function, (*ms_0, ), ms_1, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -335,16 +335,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(0, 0, 12)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, *ms_1, **ms_2):
         ms_here = ms_active
         try:
             return ms_function(ms_0, *ms_1, **ms_2)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, *ms_1, ), ms_2, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, *ms_1, ), ms_2, ms_end, ms_here.moment
             )
         finally:
             del ms_here
@@ -353,16 +353,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 SHAPES[(1, 0, 12)] = first
 
 
-def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+def first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
     def first_attempt(ms_0, ms_1, *ms_2, **ms_3):
         ms_here = ms_active
         try:
             return ms_function(ms_0, ms_1, *ms_2, **ms_3)
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_end = [ms_error]
         try:
             return ms_recover(
-                ms_site, ms_function, (ms_0, ms_1, *ms_2, ), ms_3, ms_box, ms_here.moment
+                ms_site, ms_function, (ms_0, ms_1, *ms_2, ), ms_3, ms_end, ms_here.moment
             )
         finally:
             del ms_here
