@@ -279,7 +279,12 @@ def test_words_without_end_are_summed_up():
 def test_memory_does_not_grow_with_the_record():
     """Six times the events, each of another tenant, and calls that never end: the same memory."""
     peak(300)  # what is filled once, by whoever comes first
-    assert peak(18_000) < 1.2 * peak(3_000)
+    assert least_peak(18_000) < 1.2 * least_peak(3_000)
+
+
+def least_peak(events):
+    """Of three: what another thread allocates meanwhile, such as one of xdist's, counts too."""
+    return min(peak(events) for _ in range(3))
 
 
 def peak(events):

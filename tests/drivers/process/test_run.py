@@ -182,6 +182,25 @@ def test_an_exception_out_of_the_blue_ends_it_too(tmp_path, deaf):
     assert not _is_there(int((tmp_path / "pid").read_text()))
 
 
+@needs_proc
+def test_an_exception_while_it_is_started_ends_it_too(monkeypatch):
+    """Ctrl+C after the fork, and before the caller has the number of the process."""
+
+    class Struck(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self)  # as a traceback would keep it
+            raise KeyboardInterrupt
+
+    started, before = [], _children()
+    monkeypatch.setattr("mainstay.drivers.process.group.subprocess.Popen", Struck)
+    with pytest.raises(KeyboardInterrupt):
+        run(sh("exec sleep 1000"), ProcessOptions(grace=0.2))
+    assert not _is_there(started[0].pid)
+    assert _children() <= before
+    started[0].poll()
+
+
 def test_an_exception_before_anybody_reads_leaves_no_pipe_open(monkeypatch):
     """Ctrl+C just after the start: nobody has taken its output yet."""
 

@@ -178,6 +178,8 @@ class Group:
                 os.waitpid(self._leader, 0)
             os.close(self._leash)
             self._leader = 0
+        if self.process is None:
+            self._reap_the_unknown()
         self._await_the_dead()
         if self.process is None:
             return 0
@@ -185,6 +187,12 @@ class Group:
             if pipe is not None:  # it was not read: an exception came first
                 pipe.close()
         return self.process.wait()
+
+    def _reap_the_unknown(self) -> None:
+        """A command that runs although its start was interrupted: no Popen knows its number."""
+        with suppress(ChildProcessError):
+            while self.id:
+                os.waitpid(-self.id, 0)
 
     def _await_the_dead(self) -> None:
         """What was killed may take a moment to be gone."""
