@@ -237,8 +237,8 @@ def test_the_time_that_is_left_limits_the_statements_at_the_server(world, hand):
     assert 50_000 < int(limited.removesuffix("ms").removesuffix("s")) <= 60_000 or limited == "1min"
 
 
-def never_answered(world, name, after):
-    """What a hand raises if the network loses its connection after a number of statements."""
+def never_answered(world, name, after, fault):
+    """What a hand raises if the network fails after a number of statements."""
     port = int(world.url.rpartition(":")[2].partition("/")[0])
     with (
         FaultProxy("127.0.0.1", port) as proxy,
@@ -247,9 +247,9 @@ def never_answered(world, name, after):
 
         def transaction():
             for number in range(2):
-                yield "SELECT 1"
+                yield f"SELECT repeat('x', {2000 * number})"
                 if number == after:
-                    proxy.black_hole()
+                    fault(proxy)
 
         with mainstay.deadline.within(3.0):  # it cuts nothing by itself
             error = failure(lambda: hand.run(transaction, policy=mainstay.RetryPolicy(attempts=1)))
@@ -258,14 +258,15 @@ def never_answered(world, name, after):
 
 
 @pytest.mark.req("EF-07.database")
-@pytest.mark.parametrize("phase", ["statement", "commit"])
+@pytest.mark.parametrize("phase", ["statement", "slow answer", "commit"])
 def test_a_server_that_never_answers_is_given_up_at_the_deadline(world, phase):
-    """All wait at once, for three seconds; libpq alone would wait for ever."""
+    """All wait at once, for three seconds; libpq alone would wait for ever, or while bytes come."""
+    fault = FaultProxy.black_hole if phase != "slow answer" else lambda proxy: proxy.slow(20.0)
     found = {}
     names = HANDS.keys()
 
     def wait(name):
-        found[name] = never_answered(world, name, 0 if phase == "statement" else 1)
+        found[name] = never_answered(world, name, 1 if phase == "commit" else 0, fault)
 
     threads = [threading.Thread(target=wait, args=[name], daemon=True) for name in names]
     for thread in threads:
