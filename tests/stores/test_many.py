@@ -164,8 +164,9 @@ def test_many_steps_that_wait_too_long_are_withdrawn(held):
     async def main():
         first = asyncio.create_task(held.atransact(*log(b"a")))
         await asyncio.to_thread(held.held.wait, SOON)
-        with pytest.raises(StoreUnavailable, match="no answer within"):
+        with pytest.raises(StoreUnavailable, match="no answer within") as caught:
             await asyncio.to_thread(impatient)
+        assert caught.value.url == held.url
         held.let_go.set()
         await first
 

@@ -34,11 +34,20 @@ _LOOK = 0.1
 
 
 class Writer:
-    """Runs `carry_out(steps)` in a thread of its own, started when it is first needed."""
+    """Runs `carry_out(steps)` in a thread of its own, started when it is first needed.
 
-    def __init__(self, carry_out: Callable[[list[Any]], list[Any]], name: str) -> None:
+    Args:
+        carry_out: one transaction.
+        name: that of the thread.
+        url: that of the store, for what it raises.
+    """
+
+    def __init__(
+        self, carry_out: Callable[[list[Any]], list[Any]], name: str, url: str = ""
+    ) -> None:
         self._carry_out = carry_out
         self._name = name
+        self._url = url or name
         self._lock = make_lock()
         self._is_closed = False
         self._reset()
@@ -97,7 +106,7 @@ class Writer:
         batch.withdraw()
         if not thread.is_alive():  # the writer was closed meanwhile
             return self.carry_out(steps, patience)
-        raise StoreUnavailable(self._name, "write", f"no answer within {patience:g} s")
+        raise StoreUnavailable(self._url, "write", f"no answer within {patience:g} s")
 
     def share(self, steps: list[Any], patience: float) -> list[Any]:
         """The same for a thread that has found another one writing: one commit for all of them."""
@@ -125,7 +134,7 @@ class Writer:
     def _give_up_on(self, future: Future[Any], limit: str) -> None:
         if not future.done():
             reason = f"no answer within {limit}"
-            future.set_exception(StoreUnavailable(self._name, "write", reason))
+            future.set_exception(StoreUnavailable(self._url, "write", reason))
 
     def _alone(self, step: Any) -> Any:
         answer = self._carry_out([step])[0]

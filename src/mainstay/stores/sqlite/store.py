@@ -94,7 +94,7 @@ class SqliteStore:
         """Of the one thread that writes. Waiting for SQLite's lock instead would be polling."""
         # Where a commit is no sync of the disk, a change of threads costs more than it saves.
         self._shares = self._memory is None and self.synchronous != "NORMAL"
-        self._writer = Writer(self._write_in_turn, "mainstay-sqlite")
+        self._writer = Writer(self._write_in_turn, "mainstay-sqlite", url)
         try:
             self._migrate()
             self.max_value: int | None = self._use("open", steps.longest)
