@@ -1,9 +1,8 @@
 """How much of the corpora redaction finds: `python -m tests.core.redact.score`.
 
 The misses are printed, then the totals of each half. Both halves of the first three corpora are
-read. Of the fourth and the fifth one, patterns are written on one half only; the other is scored as
-rarely as possible, only if `--unread` is given, and its misses are never printed. `--quiet` prints
-totals.
+read. Of the later ones, patterns are written on one half only; the other is scored as rarely as
+possible, only if `--unread` is given, and its misses are never printed. `--quiet` prints totals.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ SECOND = FIRST / "second"
 THIRD = FIRST / "third"
 FOURTH = FIRST / "fourth"
 FIFTH = FIRST / "fifth"
+SIXTH = FIRST / "sixth"
 
 
 class Line(NamedTuple):
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> None:
         for corpus in (FIRST, SECOND, THIRD):
             for scored in (False, True):
                 report(name, scored=scored, corpus=corpus, misses=misses)
-        for corpus in (FOURTH, FIFTH):
+        for corpus in (FOURTH, FIFTH, SIXTH):
             report(name, scored=False, corpus=corpus, misses=misses)
             if "--unread" in arguments:
                 report(name, scored=True, corpus=corpus, misses=False)
