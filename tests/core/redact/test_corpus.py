@@ -91,7 +91,13 @@ def test_secrets_of_a_second_author_are_found(scored):
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 @pytest.mark.parametrize(
     ("corpus", "scored"),
-    [(score.THIRD, False), (score.THIRD, True), (score.FOURTH, False), (score.FIFTH, False)],
+    [
+        (score.THIRD, False),
+        (score.THIRD, True),
+        (score.FOURTH, False),
+        (score.FIFTH, False),
+        (score.SIXTH, False),
+    ],
 )
 def test_secrets_of_a_third_and_later_authors_are_found(corpus, scored):
     """All of the halves that are read."""

@@ -187,7 +187,7 @@ FOUND = {
     "password = 'otter7' || chr(39) || 'pond8x'": (
         "password = '[redacted]' || chr(39) || '[redacted]'"
     ),
-    "password=<otter7 pond8>": "password=[redacted]>",
+    "password=<otter7 pond8>": "password=<[redacted]>",
     "password: otter7 Xk92p": "password: [redacted]",
     'password.equals("Xk92p 9pLqZ")': 'password.equals("[redacted]")',
     '"Xk92p 9pLqZ" == password': '"[redacted]" == password',

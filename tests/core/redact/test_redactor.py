@@ -503,6 +503,16 @@ HOSTILE = [
     "SELECT a FROM b [SQL: SELECT token FROM a [parameters: (", "Cookie: theme=a; ",
     "{Password: User:a ",
     "password === 'a' ", "password = 'a' || chr(39) || ", "secret / a1B2c3D4 ", "sk_live_a1B2 ",
+    "password:\n  a\n", "password =\n 'a'\n", "password = a || '", "password = get('x', 'y', ",
+    "'abcd' == password ", "setattr(x, 'password', 'a", "INTO t (password) SELECT 'a', ",
+    "(token, password) = (", "( VALUES (a) ", "t (token) FROM stdin;\na\n", "update t set token=? ",
+    "update t set token=? ('a' ", "insert into t (token) values (?)\n", "[credentials]\na = b\n",
+    "passwords:\n  a: b\n", "password\n---\na\n", "-[ RECORD 1 ]-\npassword | a\n",
+    "token/Xk92pLqZ1a/", "password: !vault a", "a=b;password=c d ", "Duplicate entry 'a' for key '",
+    '"a" "password" "b" ', "[a] AUTH b ", "password: Option[a] = Some(", "strcmp('abcd', password",
+    "password.equals('", "'abcd' is x in schema['a'] ", "api key = a b\n", "password too short: a ",
+    "net use a ", "password = a ? b : ", "set_password('a', 'b', ", "password: {{ a | default ",
+    "SetEnv TOKEN a ", "TOKEN REG_SZ a ", "password was: ab cd ",
 ]  # fmt: skip
 ENOUGH = 20_000
 
@@ -518,7 +528,7 @@ def test_hostile_texts_take_no_longer_than_others(seed):
 
 def expressions():
     """Every expression of these modules, by its name or its place in a table."""
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         for name, value in vars(importlib.import_module(module.name)).items():
             yield from within(f"{module.name.rpartition('.')[2]}.{name}", value)
     yield "issuers._token", issuers._token()  # compiled late

@@ -89,6 +89,7 @@ _FILLER = re.compile(
 """Signs, brackets, types, numbers: what stands between a name and its value in some notation."""
 _GLUED = re.compile(r"(?:[^\w\s\"'`]{0,8}[@#~-]|\.{2,12}|/{2,4})(?=[A-Za-z0-9])")
 """Signs that stand inside of words too, right behind a name: `Password#x`."""
+_IN_PATH = re.compile(r"/([\w~=-]{8,200}+)(?=[/?#\s\"'`,;:)&.]|\Z)")
 _JOINED = re.compile(r"([\w$.-]{0,100}[A-Za-z])[_$-]{1,20}([A-Za-z0-9]{8,64})")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _DIGIT = re.compile(r"[0-9]")
@@ -150,6 +151,9 @@ def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]
     word = None if glued is None else _WHOLE.match(text, glued.end())
     if word is not None and is_dense(word[0]) and not is_plain(word[0], "", is_quoted=True):
         yield word.span()
+    part = _IN_PATH.match(text, start)
+    if part is not None and _is_mixed(part[1]) and is_dense(part[1]):
+        yield part.span(1)
     for token in _TOKEN.finditer(text, start, end):
         whole = _TOKEN.match(text, token.start()) or token
         value = without_stop(whole[0])

@@ -36,6 +36,7 @@ _HOLDER = re.compile(r"\$\{?\w+\}?|\$\(.*\)|<.*>|\*+|-")
 _SPACE = re.compile(r"[\s;|&]")
 _SWITCH = re.compile(r"/[A-Za-z]{1,12}:\S*")
 """An option of a program of Windows."""
+_LOGIN = re.compile(r"([\w.@%+-]{1,60}:)([^:/\s]{4,200})")
 _USER_OPTIONS = frozenset("-u -U -l -x --user --username -user -username".split())
 _PASSWORD_OPTIONS = frozenset("-p -P -w -pw /p".split())
 _LONG = re.compile(r"-\w{2,}")
@@ -90,11 +91,16 @@ class Walk:
                 return found
         if word.startswith("-"):
             self._enter_by_flag(word)
-        elif not _SWITCH.fullmatch(word) and self._is_placed(word):
+        elif not self._is_switch(word) and self._is_placed(word):
             return self._placed(word)
         else:
             self._enter(word)
         return self._plain(word)
+
+    def _is_switch(self, word: str) -> bool:
+        """Whether it is an option of Windows: `/user:ann`, and `/add` of `net`."""
+        is_net = "net" in self._seen and word.startswith("/")
+        return is_net or _SWITCH.fullmatch(word) is not None
 
     # --- programs ---------------------------------------------------------------------------------
 
@@ -127,7 +133,11 @@ class Walk:
         return is_secret and not _HOLDER.fullmatch(word) and not word.startswith(("//", "\\\\"))
 
     def _placed(self, word: str) -> str:
-        return MARK if self._rules.can_be_secret(word) else word
+        if self._rules.can_be_secret(word):
+            return MARK
+        login = _LOGIN.fullmatch(word)  # bundle config HOST USER:PASSWORD
+        is_login = login is not None and self._rules.can_be_secret(login[2])
+        return word if login is None or not is_login else login[1] + MARK
 
     # --- options ----------------------------------------------------------------------------------
 
@@ -142,7 +152,10 @@ class Walk:
             if sign and self._rules.is_secret(name):
                 return f"{name}={_hidden(value)}"
             if not sign and self._rules.is_secret(name):
-                self._next = self._unless_option
+                is_optional = name == "--password" and any(
+                    "-p" in each.attached for each in self._known
+                )
+                self._next = self._if_written if is_optional else self._unless_option
                 return word
         if word in _USER_OPTIONS:
             self._has_user = True
@@ -155,6 +168,10 @@ class Walk:
         """What follows `-p` of a program that is not in the table: a port, a folder, a password."""
         is_password = is_dense(word) or (self._has_user and is_random(word, is_named=True))
         return MARK if is_password and "/" not in word else self._word(word)
+
+    def _if_written(self, word: str) -> str:
+        """What follows `--password` of MySQL, which takes a value behind `=` only."""
+        return MARK if is_random(word, is_named=True) else self._word(word)
 
     def _option_of(self, program: Program, word: str) -> str | None:
         name, sign, value = word.partition("=")
@@ -385,11 +402,18 @@ def _is_command(text: str, at: int) -> bool:
     first = max(text.rfind("\n", max(0, at - _LINE), at) + 1, at - _LINE, 0)
     last = text.find("\n", at, at + _LINE)
     end = at + _LINE if last < 0 else last
+    if _NET_USE.match(text, at):  # no sentence, for all that `use` is a word of one
+        return _SENTENCE.search(text, first, at) is None and "\\\\" in text[at:end]
     return _SENTENCE.search(text, first, end) is None and _SETTINGS.match(text, at) is None
 
 
-_SETTINGS = re.compile(r"(?:poetry|composer|bundle) config\b")
-"""What sets values of any sort."""
+_SETTINGS = re.compile(
+    r"(?:poetry|composer|bundle) config (?!(?:--?\w[\w-]{0,20} |set |add ){0,4}"
+    r"(?:http-basic|pypi-token|bearer|github-oauth|git(?:hub|lab|ea)-(?:oauth|token)|bitbucket-oauth"
+    r"|custom-headers|[\w-]{1,60}\.[\w.-]{1,100} [\w.%+-]{1,60}:)[. ]?)"
+)
+"""What sets values of any sort, but for logins."""
+_NET_USE = re.compile(r"(?i)net use[ ]")
 
 
 _LINE = 160

@@ -19,6 +19,7 @@ from mainstay.core.redact.names import (
     squashed,
 )
 from mainstay.core.redact.plain import is_dense, is_key, is_plain, is_random, is_secret_value
+from mainstay.core.redact.shapes.expressions import below, fallbacks
 from mainstay.core.redact.values import (
     Value,
     all_words,
@@ -47,20 +48,24 @@ _NAME = re.compile(
     | (?:(?<=[\[{(])|(?<=[\[{(]:))
       (?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)  # {password,"x"}, [Secret, x]
     | (?<=\()(?P<list>[A-Za-z][\w$.-]*+)[ ](?=[^\s()]{6,200}+\))    # (password hunter2)
-    | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
-    | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
+    | (?P<dotted>[\w$-]{1,60}+)[ ]?\.{4}\.*+[ ]?                            # password....hunter2
+    | (?P<quoted>[\w$.-]++)\\*+["'`](?:>>|\)?+\]?+)(?::(?:protected|private)\])?+  # "password": "x"
       \s{0,60}+(?:=>|:=|\|\|=|\?\?=|==?|:(?!:)|\uff1a|;(?=s:[0-9]))\s{0,200}+
     | (?P<boxed>[\w$]++)(?:[ ]?\{[ ]?|\()(?:value|inner|val|raw|data)[ ]?[:=][ ]?(?=["'])
     | (?:(?<=set[ ])|(?<=\\)|(?<=\{))(?P<braced>[\w$.-]++)[ ]?(?=\{[^{}\r\n]{3,100}+\})
     | (?P<filled>[\w$]++)(?=\{["'][^"'\r\n]{1,200}+["']\})
-    | (?:(?<=ENV[ ])|(?<=ARG[ ]))(?P<env>\w++)[ ](?=[^\s=])          # of a Dockerfile
+    | (?:(?<=ENV[ ])|(?<=ARG[ ])|(?<=set[Ee]nv[ ])|(?<=SetEnv[ ])|(?<=_param[ ])|(?<=_header[ ])
+       |(?<=eader[ ]set[ ])|(?<=^set[ ]\$))(?P<env>[\w-]++)[ ](?=[^\s=])   # of Docker, of nginx
     | (?P<setter>[\w$.:]++)\((?=["'][^"'\r\n]{1,200}+["']\))          # setPassword("x")
-    | (?P<name>[\w$.-]++)(?:\[\]|\]|\)(?=[ ]=[ ]["'])|[!?](?=:[ ]))?+  # password = hunter2
+    | (?P<name>[\w$.-]++)(?:\[(?:[0-9]{2,4})?\]|\]|\)(?=[ ]=[ ]["'])|[!?](?=:[ ]))?+
       (?:\*\*)?+
       (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}\S{1,200}+$))?+[ \t]{0,60}+
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
       |\.[ ](?=["'])|(?:!==?|===|\|\|=?|\?\?=?|eq(?=[ ]))[ ]{0,4}+(?=["'])
-      |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
+      |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)   # password = hunter2
+    | (?P<registry>[\w$]++)[ \t]{1,60}+REG_(?:EXPAND_|MULTI_)?SZ[ \t]{1,60}+(?=\S)
+    | (?P<declared>[\w$]++)[ ](?i:equ|db|dc\.b)[ ](?=["'])|(?<=\.equ[ ])(?P<equ>\w++),[ ](?=["'])
+    | (?<=\*)(?P<global>[\w-]++)\*[ ](?=["'])                     # of Lisp
     | (?P<typed>[\w$]++)[ ](?:As[ ])?(?i:string|str|text|\[\]byte|bytes|n?varchar2?|n?char)
       (?:\([0-9A-Za-z]{1,6}\))?[ ]?:?=[ ]?(?=N?["'`])             # a string = "x"
     | (?P<setting>[\w$]++(?:-[\w$]++)++|(?i:authorization))[ ](?:[a-z]{1,12}-[a-z]{1,12}[ ])?
@@ -105,6 +110,10 @@ _PREFERENCES = re.compile(
 _IDENTIFIER = re.compile(r"[A-Za-z_-]+")
 _FIELD_OF_GO = re.compile(r"[A-Z]\w{0,60}+:")
 _QUOTES = frozenset("'\"")
+_ASSIGNED = ("name", "quoted", "typed")
+_USER = re.compile(
+    r"(?i)\b(?:user(?:name)?|usr|login|uid|account)[\"']?[ ]?[:=][ ]?\S{1,30}[ ,;/|]{1,3}\Z"
+)
 _PAIRS = ("credentials", "credential", "creds", "zugangsdaten")
 _WORDS = re.compile(r"[a-z]{3,8}(?:[ ,]{1,2}[a-z]{3,8}){11,23}(?![\w,])")
 """The words of a wallet, at least twelve."""
@@ -124,8 +133,11 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
             continue
         what = names.kind(name)
         is_variable = what == "pass" and found[0].endswith("=")  # make test PASS=1
+        first = found.start()
         if what != SECRET and kind == "name" and not is_variable:
-            name, what = _with_words_before(text, found, name, names)
+            name, what, first = _with_words_before(text, found, name, names)
+        if what == "pass" and _USER.search(text, max(0, found.start() - _LEAD), found.start()):
+            what = SECRET
         if not what and names.is_key(name):
             what = KEY
         if not what or (what in IN_QUERY and not _is_in_form(text, found)):
@@ -136,7 +148,7 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
             continue
         if text[max(0, found.start() - 11) : found.start()].lower() == "unexpected ":
             continue  # what a parser found
-        for secret in _secrets(text, found, name, what):
+        for secret in _secrets(text, found, name, what, first):
             yield secret
             at = max(at, secret[1])
 
@@ -166,17 +178,20 @@ def _starts(text: str, mentions: list[Span]) -> Iterator[int]:
 
 def _with_words_before(
     text: str, found: re.Match[str], name: str, names: SecretNames
-) -> tuple[str, str]:
-    """A name of two or three words, as people write them: `API Key: …`."""
-    more = _MORE.search(text[max(0, found.start() - _LEAD) : found.start()])
+) -> tuple[str, str, int]:
+    """A name of two or three words, as people write them, and where it begins: `API Key: …`."""
+    start = found.start()
+    more = _MORE.search(text[max(0, start - _LEAD) : start])
     words = [] if more is None else more[0].split()
     for count in range(1, len(words) + 1):
         longer = "".join((*words[-count:], name))
+        if name.isdigit() and words[-1].lower() == "token":
+            return longer, "session", start  # of a parser
         if names.kind(longer) == SECRET:
-            return longer, SECRET
+            return longer, SECRET, start - sum(map(len, words[-count:])) - count
     if words and names.is_key(f"{words[-1]} {name}"):
-        return name, KEY
-    return name, names.kind(name)
+        return name, KEY, start
+    return name, names.kind(name), start
 
 
 def _is_in_form(text: str, found: re.Match[str]) -> bool:
@@ -207,8 +222,8 @@ def is_in_arn(text: str, at: int) -> bool:
     )
 
 
-def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span]:
-    """The values of one name, if they can be secrets."""
+def _secrets(text: str, found: re.Match[str], name: str, what: str, first: int) -> list[Span]:
+    """The values of one name that begins at `first`, if they can be secrets."""
     at, kind = found.end(), found.lastgroup
     if kind == "name" and _is_header(text, at, found[0], name):
         value = line_at(text, at)
@@ -230,14 +245,19 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
         return [words.span()]
     if kind == "pair" and not value.is_quoted:
         value = _argument(text, value)
+    is_below = value.start == value.end or text.startswith("# ", at)
+    if is_below and what == SECRET and kind in ("name", "quoted"):
+        value = below(text, found.start(), at) or value
     values = more_values(text, value, is_list=name.endswith("s"))
     if kind == "name" and not value.is_quoted and name.lower().endswith(_PAIRS):
         values += _paired(text, value)
     hidden = [each for each in values if _is_hidden(text, each, found, name, what)]
     if hidden and what == SECRET and (found[0].endswith(" = ") or ("_" in name and kind == "name")):
-        hidden[-1] = rest_of_line(text, found.start(), hidden[-1])
-    if hidden and what == SECRET and kind in ("name", "env"):
-        hidden[-1] = with_next_word(text, all_words(text, found.start(), hidden[-1]))
+        hidden[-1] = rest_of_line(text, first, hidden[-1])
+    if hidden and what == SECRET and kind in ("name", "env", "registry"):
+        hidden[-1] = with_next_word(text, all_words(text, first, hidden[-1]))
+    if not hidden and what == SECRET and kind in _ASSIGNED:
+        return list(fallbacks(text, at, name))
     return [each[:2] for each in hidden]
 
 
@@ -278,11 +298,25 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
     if is_label or (found.lastgroup == "name" and _is_empty_field(text, found, written)):
         return False  # the name of what follows
     if value.start >= value.end or not is_secret_value(
-        what, name, written, is_quoted=value.is_quoted, is_assigned=found[0].endswith("=")
+        what, name, written, is_quoted=value.is_quoted, is_assigned=_is_assigned(found)
     ):
         return False
-    if written.isdigit() and len(written) < 8 and _is_counted(text, found.start(), value):
-        return False
+    is_count = written.isdigit() and len(written) < 8 and _is_counted(text, found.start(), value)
+    return not is_count and _is_written(text, value, found, name)
+
+
+def _is_assigned(found: re.Match[str]) -> bool:
+    """Whether the sign before the value is one of assignment: `pass: ok` is a sentence."""
+    return found[0].endswith("=") or found.lastgroup == "option"
+
+
+def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> bool:
+    """Whether the notation is one of values; if it is one of prose too, the value must look so."""
+    written = text[value.start : value.end]
+    if found.lastgroup == "option" and _MYSQL.search(
+        text, max(0, found.start() - _GRANTED), found.end()
+    ):
+        return is_random(written, is_named=True)  # it takes a value behind `=` only
     if found.lastgroup == "pair" and value.is_quoted:
         is_name = _IDENTIFIER.fullmatch(written) is not None and squashed(written).endswith(ENDINGS)
         return not is_name and not written.startswith("-")
@@ -290,6 +324,9 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
         return True
     last = written.strip(" ()").rpartition(" " if found.lastgroup == "setting" else "\0")[2]
     return not _is_loose(found.lastgroup, value) or is_random(last, is_named=True)
+
+
+_MYSQL = re.compile(r"\b(?:mysql|mariadb)[\w-]{0,12} [^\r\n;|&]{0,160}--password[ ]\Z")
 
 
 def _is_empty_field(text: str, found: re.Match[str], written: str) -> bool:

@@ -16,27 +16,36 @@ from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
 from mainstay.core.redact.names import STEMS, OneOf, SecretNames
 from mainstay.core.redact.patterns import shaped
 from mainstay.core.redact.plain import is_random
-from mainstay.core.redact.prose import (
-    around_words,
-    before_path,
-    in_sentences,
-    in_validation,
-    rejected,
-    rejected_behind,
-)
+from mainstay.core.redact.prose import around_words, in_sentences
 from mainstay.core.redact.records import (
     in_columns,
     in_elements,
     in_grids,
     in_manifests,
+    in_maps,
     in_multipart,
+    in_results,
     in_sections,
     in_siblings,
     in_tables,
     listed,
 )
 from mainstay.core.redact.shapes.calls import PAIR, in_calls
-from mainstay.core.redact.sql import in_failing_rows, in_parameters, in_rows, in_sql
+from mainstay.core.redact.shapes.compared import in_comparisons, in_setters
+from mainstay.core.redact.shapes.validation import (
+    before_path,
+    in_validation,
+    rejected,
+    rejected_behind,
+)
+from mainstay.core.redact.sql import (
+    in_drivers,
+    in_duplicates,
+    in_failing_rows,
+    in_parameters,
+    in_rows,
+    in_sql,
+)
 from mainstay.core.redact.views import views
 
 TYPE_CHECKING = False
@@ -112,6 +121,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
         (
             *("val", "content", "input", "given", "secretstring", "received", "actual", "data"),
             *("v='", "default", "answer", "new", "old", "current", "previous", "before", "after"),
+            *("text", "string", "response"),
             *('"to"', "'to'", " to:", '"v"', "'v'", '"was"', '"now"'),
         ),
         listed,
@@ -120,15 +130,53 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("  ",), in_columns),
     (("input", "given="), in_validation),
     (("value", " (", "argument", "input", "choice"), rejected),
-    (("failed validating", "reference chain"), before_path),
+    (("failed validating", "in schema", "on instance", "reference chain"), before_path),
     (("value", ": got "), rejected_behind),
     (("kind",), in_manifests),
     (("]\n", "]\r\n"), in_sections),
+    ((":\n", ":\r\n", ": \n"), in_maps),
+    (("---", "===", "[ record"), in_results),
     (("form-data",), in_multipart),
     (("<",), in_elements),
     (("</",), in_siblings),
     (("<td",), in_grids),
-    ((")=(", "values"), in_rows),
+    ((")=(", ") = (", "value", "select", "from stdin"), in_rows),
+    (("duplicate", " value ("), in_duplicates),
+    (
+        (
+            "' =",
+            '" =',
+            "'=",
+            '"=',
+            "equal",
+            "cmp(",
+            "compar",
+            "verif",
+            "check",
+            " in ",
+            ".should",
+            "move ",
+        ),
+        in_comparisons,
+    ),
+    (
+        (
+            "set",
+            "put(",
+            "fill",
+            "type(",
+            "key",
+            "add",
+            "param",
+            "updat",
+            "defin",
+            "chang",
+            "creat",
+            '" "',
+        ),
+        in_setters,
+    ),
+    (("insert", "update", "select", "delete", "merge", "replace"), in_drivers),
     (("param", "args", "bind"), in_parameters),
 )
 """What looks for values by their names, and the signs of which a text must have one."""
@@ -166,7 +214,16 @@ _CALL_SIGNS = (
         "superuser(",
         "adduser(",
     ),
-    *("sequelize(", "minio", "github(", "gitlab(", "bot(", "stripe.new(", "oauth", "key("),
+    *(
+        "sequelize(",
+        "minio",
+        "github(",
+        "gitlab(",
+        "bot(",
+        "stripe.new(",
+        "oauth",
+        "key(",
+    ),
     *("extractall(", "store.load(", "ks.load(", "signer(", "serializer(", "cipher", "conn("),
     *("redis(", "communitydata(", "usmuserdata(", "kinit(", "mount(", "logonuser(", "hashbytes("),
     *("connect '", 'connect "', "login '", 'login "', "authenticate '", 'authenticate "'),

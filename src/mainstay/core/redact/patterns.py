@@ -258,8 +258,14 @@ _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm|ssws"
 
 def _command(found: re.Match[str]) -> list[Span]:
     """What a client sends after its name; a test that passed is written so too."""
-    is_login = "USER " in found.string or found[0].startswith('"')
-    return _group(found) if is_login else _if_random(found)
+    if "/" in found["secret"]:
+        return _if_random(found)
+    is_login = "USER " in found.string or found[0].startswith(('"', "'", "HELLO", "AUTH default"))
+    is_login = is_login or _PROMPT.match(found[0]) is not None or "nickserv" in found.string.lower()
+    return _group(found) if is_login else _if_named_random(found)
+
+
+_PROMPT = re.compile(r"[\w.:\[\]-]{0,30}>|C:")
 
 
 def _netrc(found: re.Match[str]) -> list[Span]:
@@ -351,8 +357,12 @@ SHAPES: tuple[Shape, ...] = (
         re.compile(files.PGPASS),
         _group,
     ),
-    ((" on #", " on >", "~* #", "~* >"), re.compile(files.ACL), _group),
-    (("pass ", "auth ", '"auth"', "identify "), re.compile(files.PROTOCOL), _command),
+    ((" on #", " on >", "~* #", "~* >", '"setuser"'), re.compile(files.ACL), _groups),
+    (
+        ("pass ", "auth ", '"auth"', "'auth'", "identify ", "login ", "ftp>"),
+        re.compile(files.PROTOCOL),
+        _command,
+    ),
     (
         ("pass ", "word ", "swd ", "pw ", "pass\t", "word\t", "pass\n", "word\n", "word\r"),
         re.compile(files.NETRC),

@@ -22,7 +22,7 @@ _WORDS = frozenset(
     does readonly omitted unavailable value values redacted hidden masked removed filtered
     secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
     unrecognised flag argument option parameter permission include omit same-origin bcrypt scrypt
-    argon2 argon2id pbkdf2 can't
+    argon2 argon2id pbkdf2 can't please sorry
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -31,7 +31,8 @@ _SCHEMES = frozenset("basic bearer digest negotiate oauth oauth2 ntlm token apik
 _HOLDER = re.compile(
     r"""\?|\$[0-9]{1,3}|%s|\*+|\.{3}|…|[•●*xX.-]{3,}+|-+
     | \$env:\w{2,60}+|\#\{[^}]{1,80}+\}?|\$\(\(.{1,60}?\)\)|cat[ ][~./$][\w./$-]{1,100}+
-    | <base64[^<>]{0,60}+>|@Microsoft\.KeyVault\(.{0,200}|(?:id|src)=[\w./~-]{1,80}+(?:,\w.{0,80}+)?
+    | <base64[^<>]{0,60}+>|@Microsoft\.KeyVault\(.{0,200}
+    | (?:id|src)=[a-z_./~-]{1,80}+(?:,\w.{0,80}+)?
     | \$\{[^}]{1,80}+\}?|\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
     | \$[A-Z_]{2,60}|\$[a-z_]{2,60};?|\$\([^)]{1,80}+\)
     | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@{1,2}[A-Za-z_]{2,40}@{0,2}
@@ -102,6 +103,7 @@ _ORDINARY = re.compile(
     | [a-z]{1,10}://\S*+|[\w.+-]{1,60}@[\w.-]{1,80}|[\w.-]{1,80}:[0-9]{1,5}
     | (?:[a-z]{1,20}/)?[a-z][a-z0-9]{0,30}(?:-[a-z][a-z0-9]{0,30}){0,6}   # an object of Kubernetes
       (?:-[bcdf-hj-np-tv-xz2-9]{8,10})?-[bcdf-hj-np-tv-xz24-9]{5}
+    | [A-Za-z][A-Za-z_]{1,30}(?:-[A-Za-z_]{1,30}){0,3}-[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}   # a package
     | [A-Z][A-Z_]{2,40}[0-9]{0,6}|[A-Z]{1,6}-?[0-9]{1,6}
     | (?:[A-Za-z_]++[./:]){1,12}[A-Za-z_]++(?:\(\))?(?::[0-9]{1,6}){0,2}
     | (?:[\w.-]{0,60}[/\\]){0,20}[\w.-]{1,80}?\.(?:py|go|rs|java|php|js|ts|rb|c|h|txt|json|ya?ml
@@ -220,6 +222,25 @@ def _is_message(value: str) -> bool:
     )
 
 
+def is_prose(written: str) -> bool:
+    """Whether some words are a part of a sentence: `not set`, `at least 8`.
+
+    >>> is_prose("must be set"), is_prose("otter garden")
+    (True, False)
+    """
+    words = written.lower().split()
+    return len(words) > 1 and not _FUNCTION_WORDS.isdisjoint(words)
+
+
+_FUNCTION_WORDS = frozenset(
+    """
+    a an and are as at be by can cannot contain does enough expired field for from has in invalid
+    is it least missing more must no not of on only or required set should strong than that the this
+    to too valid was will with you your
+    """.split()
+)
+
+
 def is_random(value: str, least: int = 6, *, is_named: bool = False) -> bool:
     """Whether no word, number, time, version, address or path looks so.
 
@@ -266,7 +287,8 @@ _COMMON = frozenset(
 )
 """Pairs of letters that are frequent in words of English and German."""
 _NOT_DENSE = re.compile(
-    r"""[0-9a-f-]++|[0-9A-F-]++|0x[0-9A-Fa-f]++|.*(?:A-Z|a-z|0-9|\\[dw]).*
+    r"""[0-9a-f-]++|[0-9A-F-]++|(?:(?:[A-Za-z_]{1,20}|[0-9.]{1,12})-){2,6}[0-9a-f]{32,128}
+    | 0x[0-9A-Fa-f]++|.*(?:A-Z|a-z|0-9|\\[dw]).*
     | (?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+
       (?:[_.-](?:(?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+|[0-9]{1,5}+))++""",
     re.VERBOSE,

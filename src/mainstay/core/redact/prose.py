@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact.names import SECRET
-from mainstay.core.redact.plain import is_dense, is_key, is_odd, is_plain, is_random, without_stop
-from mainstay.core.redact.values import value_at
+from mainstay.core.redact.plain import (
+    is_dense,
+    is_key,
+    is_odd,
+    is_plain,
+    is_prose,
+    is_random,
+    without_stop,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from mainstay.core.redact.names import SecretNames
 
     Span = tuple[int, int]
 
@@ -67,6 +71,22 @@ _NOT_FINAL = frozenset(
 )
 _GOT = frozenset("got given was entered tried received found supplied provided".split())
 """Words before a value that was not accepted."""
+_FINAL_PHRASE = re.compile(
+    r"\b(?:got|given|received|provided|supplied|entered|tried|was)[^\w\r\n]{0,2}:[ ]"
+    r"(?P<secret>[^\s:=\"'()]{3,40}+(?:[ ][^\s:=\"'()]{3,40}+){1,3}+)\Z"
+)
+_FAULTS = frozenset(
+    "short long weak common simple wrong bad incorrect compromised breached pwned guessable".split()
+)
+"""Words for what is wrong with a value."""
+_FAULTY = re.compile(r"[A-Za-z][\w.!@#$%^&*+~-]{3,100}+")
+_REASONS = frozenset(
+    """
+    policy lockout locked timeout minimum maximum complexity history dictionary reused account
+    length unauthorized forbidden retry retrying again failed denied
+    """.split()
+)
+"""Words behind them that are no value."""
 _LAST = re.compile(r":[ ]([A-Za-z]{4,60}+)[.!]?\Z")
 """Letters at the end of a line."""
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -112,7 +132,7 @@ _CHANGE = re.compile(
 _SURE = _NOUNS.replace("|(?P<key>keys?)", "")
 _BEFORE = re.compile(
     rf"""(?i)(?<![\w"'`])(?:(["'`])(?P<quoted>[^"'`\r\n]{{3,200}}+)\1|(?P<word>[^\s"'`]{{8,400}}+))
-    [ ](?:(?:is|was|isn't|of|for|as|does|did|into|expected)(?:[ ][\w'-]{{1,20}}+){{0,4}}?)
+    [ ](?:(?:is|was|isn't|of|for|as|does|did|into|expected)(?:[ ][\w'-]{{1,20}}+){{0,5}}?)
     [ ]["'`<]?[\w.$-]{{0,40}}?{_SURE}(?![\w.$(/])""",
     re.VERBOSE,
 )
@@ -123,45 +143,6 @@ _READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
     (?P<behind>[0-9]{5,8}|[0-9]{3}[ -][0-9]{3})(?![\w.:-])""",
     re.VERBOSE,
 )
-_REJECTED = re.compile(  # value "x" at path "password"; 'x' (field password)
-    r"""(?i)(?:\b(?:values?|argument|input|choice)[ :=]{1,2}
-      ["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
-      [^"'`\r\n]{0,40}?\b(?:(?:for|of|in|at)[ ](?:the[ ])?)?+
-      (?:path|field|key|parameter|param|column|property|attribute|argument|option|variable
-        |(?<=for[ ]))[ :=]{0,2}
-     |["'`](?P<other>[^"'`\s]{3,200}+)["'`][^"'`()\r\n]{0,40}+(?<=[ ])\(
-      (?:(?:path|field|key|parameter|param|column|property|attribute|argument|for|env|variable|setting
-        |option|flag)[ :=]{1,2})?+
-      (?=[\w"'`.-]{1,100}+\)|[^)]{0,10}:)
-     |\bvalue[ ](?P<bare>[^\s"'`]{6,200}+)[ ](?:for|of)[ ](?:[a-z]{1,20}+[ ]){0,2})
-    ["'`]?-{0,2}(?P<name>[\w.-]{3,100}+)""",
-    re.VERBOSE,
-)
-_BEFORE_PATH = (
-    re.compile(  # jsonschema
-        r"""["'](?P<secret>[^"'\r\n]{3,200}+)["'][ ](?:is|does|should|was)[ ]
-        [^\r\n]{0,200}+\r?\n\r?\nFailed[ ]validating[ ][^\r\n]{0,60}?[ ]schema
-        (?P<path>[^\r\n:]{1,200}+)""",
-        re.VERBOSE,
-    ),
-    re.compile(  # Jackson
-        r"""["'](?P<secret>[^"'\r\n]{3,200}+)["'][^"\r\n(]{0,80}+\(through[ ]reference[ ]chain:
-        (?P<path>[^\r\n)]{1,300}+)""",
-        re.VERBOSE,
-    ),
-)
-_REJECTED_BEHIND = re.compile(  # field 'password': rejected value [x]
-    r"""(?i)(?<![\w.])(?P<name>[\w.]{3,100}+)["'`\]]{0,2}+
-    [^\r\n"'`\[\]=(){},]{0,60}?\b(?:values?|(?<=:[ ])got)[ :=]{1,2}
-    (?:\[(?P<value>[^\[\]\r\n]{1,200}+)\]|<(?P<tag>[^<>\r\n]{1,200}+)>|["'`](?P<quoted>[^"'`\r\n]{1,200}+)["'`])""",
-    re.VERBOSE,
-)
-_NAME = re.compile(r"[\w.]{3,100}+")
-_FIELD = re.compile(
-    r"(?m)^(?P<path>[\w.\[\]-]{1,200}+)\r?\n[ \t]{1,20}+[^\r\n]{0,600}?(?:input_value=|given="
-    r"|input=)"
-)
-_END = re.compile(r", input_type=|;[ ]permitted=|\)?\Z", re.MULTILINE)
 
 
 def in_sentences(text: str, lowered: str, mentions: list[Span]) -> Iterator[Span]:
@@ -228,6 +209,8 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
         yield from _grouped(text, start, stop)
     elif noun.lastgroup != "key" and text.find(": ", start, stop) >= 0:
         yield from _final(text, start, stop, is_any=noun.lastgroup == "password")
+        if noun[0].endswith("key"):
+            yield from _provided(text, start, stop)
 
 
 def _is_judged(text: str, noun: re.Match[str], between: str, quoted: re.Match[str]) -> bool:
@@ -238,7 +221,7 @@ def _is_judged(text: str, noun: re.Match[str], between: str, quoted: re.Match[st
     written = quoted[quoted.lastindex or 0]
     if noun.lastgroup != "token" or noun[0] in _NEVER_JUDGED:
         return False
-    if is_plain(written, noun[0], is_quoted=True) or _is_prose(written):
+    if is_plain(written, noun[0], is_quoted=True) or is_prose(written):
         return False
     if _DIRECT.fullmatch(between) is None:
         is_length = "token" not in noun[0] or _LENGTH.search(between) is not None
@@ -255,7 +238,7 @@ _SORTS = ("refresh ", "access ", "session ", "bearer ", "auth ", "api ", "csrf "
 _UNKNOWN = re.compile(r",? (?:is |was )?(?:not )?(?:un)?(?:known|recogni[sz]ed|found)\b")
 _NEVER_JUDGED = ("session", "signature", "cookie", "cookies", "jwt", "hmac", "bearer")
 _LENGTH = re.compile(r"\b(?:must|characters?|chars|bytes|digits|length)\b")
-_RECEIVED = re.compile(r"\b(?:got|given|received|provided|supplied|was)[: ]{1,2}\Z")
+_RECEIVED = re.compile(r"\b(?:got|given|received|provided|supplied|was|is)[: ]{1,2}\Z")
 _JUDGED = re.compile(
     r"""(?i),?[ ](?:(?:is|was|are|were|has|have)[ ](?:been[ ])?)?
     (?:no[ ]longer[ ]|not[ ]|an?[ ])?(?:an?[ ])?
@@ -281,21 +264,6 @@ _ANOTHER = re.compile(
       |repeated|it|one|found):?[ ]){1,4}|,[ ])
     [\"'`“\u2018]([^\"'`”\u2019\r\n]{3,100}+)[\"'`”\u2019]""",
     re.VERBOSE,
-)
-
-
-def _is_prose(written: str) -> bool:
-    """Whether some words in quotes are a part of a sentence: `not set`, `at least 8`."""
-    words = written.lower().split()
-    return len(words) > 1 and not _FUNCTION_WORDS.isdisjoint(words)
-
-
-_FUNCTION_WORDS = frozenset(
-    """
-    a an and are as at be by can cannot contain does enough expired field for from has in invalid
-    is it least missing more must no not of on only or required set should strong than that the this
-    to too valid was will with you your
-    """.split()
 )
 
 
@@ -327,17 +295,31 @@ def _final(text: str, start: int, stop: int, *, is_any: bool) -> Iterator[Span]:
     final = _FINAL.search(text, max(start, stop - 128), stop) if is_any else None
     if final is not None and _is_final(final["before"].lower(), final["secret"]):
         yield final.span("secret")
+    phrase = _FINAL_PHRASE.search(text, max(start, stop - 128), stop) if is_any else None
+    if phrase is not None and not is_prose(phrase["secret"]):
+        yield phrase.span("secret")
     last = _LAST.search(text, start, stop)
     if last is not None and is_odd(last[1]):
         yield last.span(1)
+
+
+def _provided(text: str, start: int, stop: int) -> Iterator[Span]:
+    """A key that ends a line, if the word before it is one for what was given."""
+    final = _FINAL.search(text, max(start, stop - 128), stop)
+    if final is not None and final["before"].lower() in _GOT:
+        written = without_stop(final["secret"])
+        if is_random(written, is_named=True):
+            yield final.start("secret"), final.start("secret") + len(written)
 
 
 def _is_final(before: str, written: str) -> bool:
     """Whether the end of a sentence about a password is one."""
     if is_plain(written, "", is_quoted=False) or is_plain(written, "", is_quoted=True):
         return False
-    if is_dense(written) or (before in _GOT and written.isalpha()):
+    if is_dense(written) or before in _GOT:
         return True
+    if before in _FAULTS and _FAULTY.fullmatch(written):
+        return written.lower() not in _REASONS
     is_mixed = _LETTER.search(written) is not None and is_random(written, 5, is_named=True)
     return is_mixed and before not in _NOT_FINAL
 
@@ -356,7 +338,7 @@ def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: boo
     if noun.lastgroup == "password" and is_quoted:
         words = written.split()
         is_value = is_direct or len(words) == 1 or any(is_random(word, 5) for word in words)
-        return is_value or (len(words) < 6 and not _is_prose(written))
+        return is_value or (len(words) < 6 and not is_prose(written))
     return _is_such(noun, between, written)
 
 
@@ -441,45 +423,3 @@ def _has_change(lowered: str) -> bool:
 def _has_grant(lowered: str) -> bool:
     """Whether the text is about the code of an OAuth grant."""
     return "oauth" in lowered or "grant" in lowered or "openid" in lowered
-
-
-def in_validation(text: str, names: SecretNames) -> Iterator[Span]:
-    """The input that a validation error repeats, below the name of its field."""
-    for found in _FIELD.finditer(text):
-        if any(names.kind(part) == SECRET for part in re.split(r"[.\[\]]", found["path"])):
-            value = value_at(text, found.end(), 2000)
-            end = _END.search(text, found.end())
-            yield value.start, value.end if value.is_quoted or end is None else end.start()
-
-
-def rejected(text: str, names: SecretNames) -> Iterator[Span]:
-    """A value that a message quotes before the name of its field."""
-    for found in _REJECTED.finditer(text):
-        place = next(name for name in ("value", "other", "bare") if found[name])
-        if place != "bare" or is_random(found[place], is_named=True):
-            yield from _if_named(found, place, names)
-
-
-def before_path(text: str, names: SecretNames) -> Iterator[Span]:
-    """A value that a message quotes before the path of its field."""
-    for pattern in _BEFORE_PATH:
-        for found in pattern.finditer(text):
-            last = re.findall(r"\w+", found["path"])[-1:]
-            if last and names.kind(last[0]) == SECRET:
-                yield found.span("secret")
-
-
-def rejected_behind(text: str, names: SecretNames) -> Iterator[Span]:
-    """A value that a message quotes behind the name of its field."""
-    for found in _REJECTED_BEHIND.finditer(text):
-        place = found.lastgroup or ""
-        words = _NAME.findall(text, found.start(), found.start(place))
-        is_named = any(names.kind(word.rpartition(".")[2]) == SECRET for word in words)
-        if is_named and not is_plain(found[place], words[0], is_quoted=True):
-            yield found.span(place)
-
-
-def _if_named(found: re.Match[str], place: str, names: SecretNames) -> Iterator[Span]:
-    is_named = names.kind(found["name"].rpartition(".")[2]) == SECRET
-    if is_named and not is_plain(found[place], found["name"], is_quoted=True):
-        yield found.span(place)

@@ -9,8 +9,15 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from mainstay.core.redact.plain import is_random, is_reference, is_secret_value
-from mainstay.core.redact.values import Value, value_at
+from mainstay.core.redact.names import squashed, words_of
+from mainstay.core.redact.plain import (
+    is_plain,
+    is_prose,
+    is_random,
+    is_reference,
+    is_secret_value,
+)
+from mainstay.core.redact.values import Value, all_words, value_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,13 +30,14 @@ if TYPE_CHECKING:
 _FIELD = re.compile(
     r"""(?<![\w$])(?:[A-Za-z@#][\w.:]{0,60}?)?(?<![a-z](?=[a-z]))
     (?:(?P<name>(?i:name|key|k|field|id|loc|type|setting|param|parameter|property|variable|attribute|header|path
-      |label|column|env|attr|question)s?|(?<=["'])n)
+      |label|column|env|attr|question|title|caption|prompt|output)s?|(?<=["'])n)
       |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
-      |received|actual|data|new|old|current|previous|before|after)s?|(?<=["'])(?:from|to|was|now)
+      |received|actual|data|new|old|current|previous|before|after|(?P<loose>text|string|response)
+      )s?|(?<=["'])(?:from|to|was|now)
       |(?:from|to)(?=:[ ])))
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
       |(?<=arameter)[ ](?=["'`]?[A-Za-z]\w{2,60}["'`]?,[ ]value)
-      |(?<=variable)[ ](?=")|(?<=parameter)[ ](?=")
+      |(?<=variable)[ ](?=")|(?<=parameter)[ ](?=")|(?<=output)[ ](?="\w{1,60}"[ ]\{)
       |(?:(?<=[Ff]ield)|(?<=roperty)|(?<=ttribute)|(?<=olumn)|(?<=etting)|(?<=[Kk]ey))[ ]
        (?=["'`][\w.]{1,60}+["'`])
       |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ]
@@ -40,6 +48,7 @@ _BOUNDARY = re.compile(r"[{}<>]|\)[ ]?,\s{0,9}(?:\w{0,40}\(|[{(])|\n\s{0,40}-\s|
 _BLOCK = re.compile(r"\"[ ]\{[^{}<>]*+\Z")
 """What opens behind the name of a block: `variable "token" {`."""
 _LAST = re.compile(r"[\w$./:-]{1,100}(?=[\"'\\`\])},\s]{0,12}\Z)")
+_PHRASE = re.compile(r"[A-Za-z][\w-]{1,20}+(?:[ ][\w-]{1,20}+){1,2}")
 _NEAR = 400
 _SECRET_PATH = re.compile(r"[/:]")
 
@@ -47,7 +56,7 @@ _SECRET_PATH = re.compile(r"[/:]")
 def listed(text: str, names: SecretNames) -> Iterator[Span]:
     """Where the values of records stand whose name is a secret one."""
     known = label = ""
-    waiting: Value | None = None
+    waiting: tuple[re.Match[str], Value] | None = None
     at = 0
     end = 0
     while (found := _FIELD.search(text, at)) is not None:
@@ -58,18 +67,19 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
             known, waiting = "", None
         if found["name"]:
             written = text[found.start() : found.end("name")]
-            secret = _secret_name(text[value.start : value.end], names)
+            named = text[value.start : value.end]
+            secret = _secret_name(named.rstrip(": ") if value.is_quoted else named, names)
             if found["name"].lower() == "type" and secret.lower() != "password":
                 secret = ""  # the sort of a token is none
             if secret or written == label:  # `id` beside `name` changes nothing
                 known, label = secret, written
             if known and waiting is not None:
-                yield from _hidden(text, waiting, known, names)
+                yield from _hidden(text, *waiting, known, names)
                 waiting = None
         elif known:
-            yield from _hidden(text, value, known, names)
+            yield from _hidden(text, found, value, known, names)
         else:
-            waiting = value
+            waiting = found, value
         end = value.end
         at = (
             found.end() if text.startswith(("[", "{"), found.end()) else max(value.end, found.end())
@@ -77,18 +87,26 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
 
 
 def _secret_name(written: str, names: SecretNames) -> str:
-    """The last name in what is written, if it is a secret one."""
+    """The last name in what is written, if it is a secret one, or all of it: `API Key`."""
+    if _PHRASE.fullmatch(written) and names.is_secret(written):
+        return squashed(written)
     last = _LAST.search(written[-120:])
     name = "" if last is None else _SECRET_PATH.split(last[0])[-1]
     return name if names.kind(name) else ""
 
 
-def _hidden(text: str, value: Value, name: str, names: SecretNames) -> Iterator[Span]:
+def _hidden(
+    text: str, found: re.Match[str], value: Value, name: str, names: SecretNames
+) -> Iterator[Span]:
     written = text[value.start : value.end]
+    if found["loose"] and (is_prose(written) or is_plain(written, name, is_quoted=False)):
+        return
+    if found["loose"] and names.kind(written.rpartition(" ")[2]):
+        return  # what a form shows: `{"label": "Password", "text": "Your password"}`
     if value.start < value.end and is_secret_value(
         names.kind(name), name, written, is_quoted=value.is_quoted
     ):
-        yield value[:2]
+        yield all_words(text, found.start(), value)[:2]
 
 
 # --- manifests ------------------------------------------------------------------------------------
@@ -119,19 +137,80 @@ def in_manifests(text: str, names: SecretNames) -> Iterator[Span]:  # noqa: ARG0
 
 _SECTION = re.compile(r"(?m)^[ \t]{0,8}\[([\w.: \"-]{1,80}+)\][ \t]{0,8}\r?\n")
 _SETTING = re.compile(
-    r"[ \t]{0,8}[\w.:/@*-]{1,100}+[ \t]{0,8}=[ \t]{0,8}\"?"
-    r"(?:[\w.@-]{1,60}+:)?+([^\s\"]{1,400}+)[^\n]*+\n?+"
+    r"[ \t]{0,8}(?P<key>[\w.:/@*-]{1,100}?)[ \t]{0,8}[=:][ \t]{0,8}(?P<quote>[\"'])?+"
+    r"(?P<user>[\w.@-]{1,60}+:)?+(?P<value>(?(quote)[^\"'\r\n]|[^\s\"'\r\n]){1,400}+)[^\n]*+\n?+"
 )
+_ORDINARY = frozenset(
+    """
+    user username login email mail name type kind provider helper path file host hostname url uri
+    server port enabled disabled ttl id store region output realm domain backend format method mode
+    scope expires expiry timeout version driver engine role account profile source debug level
+    rotation rotate
+    """.split()
+)
+"""Settings of such a section that are no secrets."""
 
 
 def in_sections(text: str, names: SecretNames) -> Iterator[Span]:
-    """What looks random in a section of a file with a secret name: `[credentials]`."""
+    """What stands in a section of a file with a secret name: `[credentials]`."""
     for section in _SECTION.finditer(text):
         at = section.end()
+        is_list = squashed(section[1]).endswith(_LISTS)
         while names.is_secret(section[1]) and (setting := _SETTING.match(text, at)) is not None:
             at = setting.end()
-            if is_random(setting[1], is_named=True) and not is_reference(setting[1]):
-                yield setting.span(1)
+            if _is_entry(setting, is_list=is_list):
+                yield setting.span("value")
+
+
+_LISTS = ("credential", "credentials", "creds", "passwords", "passwd", "password", "secrets")
+"""Sections in which every entry is a secret, but for ordinary settings."""
+
+
+def _is_entry(setting: re.Match[str], *, is_list: bool) -> bool:
+    """Whether a setting of a secret section is a secret."""
+    written = setting["value"]
+    if is_reference(written):
+        return False
+    if is_random(written, is_named=True):
+        return True
+    is_ordinary = words_of(setting["key"])[-1:] and words_of(setting["key"])[-1] in _ORDINARY
+    return is_list and not is_ordinary and _is_word(written)
+
+
+def _is_word(written: str) -> bool:
+    """Whether a word can be a password: no number, no word that is a setting, no path."""
+    is_path = "://" in written or written.startswith(("/", "./", "~"))
+    is_word = len(written) > 3 and not written.replace(".", "").isdigit() and not is_path
+    is_code = is_plain(written, "", is_quoted=False) and "." not in written
+    return is_word and not is_code and not is_plain(written, "", is_quoted=True)
+
+
+_MAP = re.compile(
+    r"(?m)^(?P<indent>[ \t]{0,40}+)(?:-[ ])?[\"']?(?P<name>[\w.-]{3,60}+)[\"']?:[ \t]{0,8}\r?\n"
+)
+_ENTRY_OF_MAP = re.compile(
+    r"(?P<indent>[ \t]{1,60}+)(?:-[ ]{1,4}|[\"']?(?P<key>[\w.@/-]{1,60}+)[\"']?:[ ]{1,8}(?=\S))"
+    r"(?P<quote>[\"'])?+(?P<value>(?(quote)[^\"'\r\n]|[^\s\"'\[{&*!|>#:]){1,200}+)[\"']?"
+    r"[ \t]{0,8}(?:\#[^\r\n]{0,100}+)?(?:\r?\n|\Z)"
+)
+_VALUES = ("value", "default", "plain", "plaintext", "text", "data", "current", "new")
+_MAPS = ("passwords", "credentials", "creds", "passwds", "pwds")
+
+
+def in_maps(text: str, names: SecretNames) -> Iterator[Span]:
+    """The entries of YAML below the name of some secrets: `passwords:`."""
+    for found in _MAP.finditer(text):
+        is_list = squashed(found["name"]).endswith(_MAPS)
+        if not is_list and not names.is_secret(found["name"]):
+            continue
+        at = found.end()
+        while (entry := _ENTRY_OF_MAP.match(text, at)) is not None:
+            if len(entry["indent"]) < len(found["indent"]):
+                break
+            at = entry.end()
+            is_any = is_list or entry["key"] in _VALUES
+            if _is_entry(entry, is_list=is_any) if entry["key"] else _is_word(entry["value"]):
+                yield entry.span("value")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -155,22 +234,60 @@ def in_tables(text: str, names: SecretNames) -> Iterator[Span]:
             width, rows = line[0].count(sign) if sign else 0, 0
 
 
+_TITLE = re.compile(r"[A-Za-z_][A-Za-z_ ]*+")
 _SPACES = re.compile(r"[^\s|,;](?:[ ]?[^\s|,;]){0,200}+")
 
 
 def in_columns(text: str, names: SecretNames) -> Iterator[Span]:
     """What looks random under the name of a secret column, if spaces are between the columns."""
     columns: list[int] = []
+    header: list[str] = []
+    is_head = False
     width = 0
     for line in _LINES.finditer(text):
         cells = list(_SPACES.finditer(line[0])) if "  " in line[0] else []
         if columns and len(cells) == width:
             for number in columns:
-                if is_random(cells[number][0], is_named=True):
+                if _is_cell(cells[number][0], header[number] if is_head else ""):
                     yield line.start() + cells[number].start(), line.start() + cells[number].end()
             continue
         width = len(cells) if len(cells) > 1 else -1
+        header = [cell[0] for cell in cells]
+        is_head = all(map(_TITLE.fullmatch, header))  # `db-password  Opaque  1` is none
         columns = [number for number, cell in enumerate(cells) if names.is_secret(cell[0])]
+
+
+def _is_cell(written: str, name: str) -> bool:
+    """Whether a cell is a secret; under the name of a password, a word is one too."""
+    if is_random(written, is_named=True):
+        return True
+    is_password = squashed(name).endswith(("password", "passwd", "pwd", "passphrase", "passwort"))
+    return is_password and " " not in written and _is_word(written)
+
+
+_RECORD = re.compile(r"(?m)^[-*]\[ RECORD [0-9]{1,9} \][^\r\n]{0,200}\r?\n")
+_RECORD_LINE = re.compile(r"([\w $.-]{1,60}?)[ ]{0,60}\|[ ]?([^\r\n]{0,2000}+)(?:\r?\n|\Z)")
+_ONE_COLUMN = re.compile(
+    r"(?m)^[ \t]{0,40}([\w.]{2,60}+)[ \t]{0,40}\r?\n[ \t]?[-=]{3,200}+[ \t]{0,8}\r?\n"
+    r"((?:[ \t]{0,8}[^\s()\r\n]{1,200}+[ \t]{0,8}(?:\r?\n|\Z)){1,40}+)"
+)
+
+
+def in_results(text: str, names: SecretNames) -> Iterator[Span]:
+    """The records that psql prints below each other, and tables of one column."""
+    for record in _RECORD.finditer(text):
+        at = record.end()
+        while (line := _RECORD_LINE.match(text, at)) is not None:
+            at = line.end()
+            if names.is_secret(line[1]) and line[2].strip():
+                yield line.span(2)
+    for table in _ONE_COLUMN.finditer(text):
+        for cell in _WORD.finditer(text, *table.span(2)) if names.is_secret(table[1]) else ():
+            if _is_cell(cell[0], table[1]):
+                yield cell.span()
+
+
+_WORD = re.compile(r"\S+")
 
 
 def _header(line: str, names: SecretNames) -> tuple[list[int], str]:
@@ -213,7 +330,7 @@ def _cells(line: re.Match[str], sign: str, columns: list[int]) -> Iterator[Span]
 # --- XML, HTML and forms --------------------------------------------------------------------------
 
 _ELEMENT = re.compile(r"<([A-Za-z_][\w:.-]{0,100}+)((?:\s[^<>]{0,1000}+)?+)>")
-_NAMING = re.compile(r"(?i)(?:name|key|id|property|field)=[\"']([^\"']{1,100})[\"']")
+_NAMING = re.compile(r"(?i)(?:name|key|k|id|property|field|label|param)=[\"']([^\"']{1,100})[\"']")
 _TEXT = re.compile(
     r"(?:<!\[CDATA\[)?+((?:[^<\]]++|\](?!\]>))++)(?=</|\]\]>|\Z)|<!\[CDATA\[(.{1,2000}?)\]\]>",
     re.DOTALL,

@@ -21,7 +21,9 @@ _CLAUSE = re.compile(
       |\bATTACH\s[^\r\n;]{1,200}?\sKEY\s{1,9}+(?=')
       |\bPRAGMA\s{1,9}+(?:re)?key\s{0,9}+=\s{0,9}+(?=["'])
       |\bSET\s{1,9}+PASSWORD\s{1,9}+(?:FOR\s{1,9}+\S{1,100}+\s{1,9}+)?=\s{0,9}+(?=["'])
-      |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"]))""",
+      |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"])
+      |\b(?:pgp_sym_\w{2,12}|aes_(?:en|de)crypt|(?:en|de)cryptbypassphrase)
+       \((?:'[^'\r\n]{0,200}+'|[^()'",\r\n]{1,80}+),[ ]?(?=['"]))""",
     re.VERBOSE,
 )
 _CLAUSES = (
@@ -54,9 +56,23 @@ _KEY = re.compile(
 )
 _INSERT = re.compile(
     r"(?i)\b(?:INTO|REPLACE)\s{1,9}+[^\s(]{1,200}+\s{0,9}+\(([^()]{1,2000}+)\)\s{0,20}+"
-    r"(?:OUTPUT\s\S{1,80}\s{1,9}+)?VALUES\s{0,20}+"
+    r"(?:OUTPUT\s\S{1,80}\s{1,9}+|OVERRIDING\s\w{1,9}\sVALUE\s{1,9}+)?"
+    r"(?:VALUES?\s{0,20}+|(?P<select>\(?SELECT\s{1,20}+(?:DISTINCT\s|ALL\s)?))"
 )
-_ROW = re.compile(r"\s{0,20}+,?\s{0,20}+\(")
+_TUPLE = re.compile(  # WITH x (name, password) AS (VALUES …; (name, password) = (…)
+    r"(?i)\(([\w\s,.\"`\[\]]{3,400}+)\)\s{0,9}+"
+    r"(?:AS\s{1,9}+(?:(?:NOT\s)?MATERIALIZED\s)?\(\s{0,9}+VALUES|(?:=|<>|!=|(?:NOT\s)?IN\s{0,9}+\()"
+    r"(?=\s{0,9}+(?:ROW\s{0,4}+)?\()|FROM\sSTDIN(?P<copy>)[^\r\n]{0,100}\r?\n)"
+)
+_DERIVED = re.compile(  # (VALUES (…)) AS x (name, password)
+    r"(?i)\(\s{0,9}+VALUES(?=((?:[^()]|\([^()]{0,1000}+\)){1,1000}+)\)\s{0,9}+(?:AS\s{1,9}+)?[\w\"]{1,60}+"
+    r"\s{0,9}+\(([^()]{1,400}+)\))"
+)
+_ROW = re.compile(r"\s{0,20}+,?\s{0,20}+(?i:ROW\s{0,4}+)?\(")
+_SELECTED = re.compile(
+    r"\s{0,20}+(?:N?E?'(?P<text>(?:[^'\\]|''|\\.)*+)'|[^,;'()]{1,100}+(?:\([^()]{0,200}+\))?)"
+    r"[^,;'()]{0,60}+(?P<more>,)?"
+)
 _CELL = re.compile(
     r"\s{0,20}+((?:N?E?'(?:[^'\\]|''|\\.)*+'|\"[^\"]*+\"|\([^()]{0,200}+\)|[^,()'\"])*+)([,)])"
 )
@@ -140,10 +156,55 @@ def in_rows(text: str, names: SecretNames) -> Iterator[Span]:
         if any(names.kind(word[0]) for word in _WORD.finditer(key[1])):
             yield key.span(2)
     for insert in _INSERT.finditer(text):
-        columns = [column.strip(' "`[]\r\n') for column in insert[1].split(",")]
-        columns = ["" if names.kind(name) in IN_QUERY else names.kind(name) for name in columns]
+        columns = _kinds(insert[1], names)
         if any(columns):
-            yield from _inserted(text, insert.end(), columns)
+            found = _inserted if insert["select"] is None else _selected
+            yield from found(text, insert.end(), columns)
+    done = 0
+    for row in _TUPLE.finditer(text):
+        columns = _kinds(row[1], names)
+        if any(columns) and row.start() >= done:
+            found = _inserted if row["copy"] is None else _copied
+            for span in found(text, row.end(), columns):
+                yield span
+                done = span[1]
+    for row in _DERIVED.finditer(text):
+        columns = _kinds(row[2], names)
+        if any(columns):
+            yield from _inserted(text, row.end(), columns)
+
+
+def _kinds(columns: str, names: SecretNames) -> list[str]:
+    """What sort of secret each column is, or none."""
+    kinds = [names.kind(column.strip(' "`[]\r\n')) for column in columns.split(",")]
+    return ["" if kind in IN_QUERY else kind for kind in kinds]
+
+
+def _selected(text: str, at: int, columns: list[str]) -> Iterator[Span]:
+    """The secret texts that a SELECT gives to an INSERT."""
+    for column in columns:
+        cell = _SELECTED.match(text, at)
+        if cell is None:
+            return
+        at = cell.end()
+        if column and cell["text"] and not is_plain(cell["text"], "", is_quoted=True):
+            yield cell.span("text")
+        if cell["more"] is None:
+            return
+
+
+def _copied(text: str, at: int, columns: list[str]) -> Iterator[Span]:
+    """The secret cells of lines that a COPY reads."""
+    while at < len(text) and not text.startswith("\\.", at):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        cells = text[at:end].split("\t")
+        if len(cells) != len(columns):
+            return
+        for column, cell in zip(columns, cells, strict=True):
+            if column and cell.strip() not in ("", "\\N"):
+                yield at, at + len(cell.rstrip("\r"))
+            at += len(cell) + 1
 
 
 def _inserted(text: str, at: int, columns: list[str]) -> Iterator[Span]:
@@ -166,7 +227,7 @@ def _inserted(text: str, at: int, columns: list[str]) -> Iterator[Span]:
 _BOUND = re.compile(
     r"(?i)(?:(?<!\[)|(?=parameters=\[))\b(?:parameters?|params|bind(?:s|ings?)?"
     r"|args)\b(?:[ ]?[(\[][0-9]{1,3}[)\]][ ]as[ ]\[[A-Z_]{2,20}\])?+"
-    r"[^\r\n:=({\[$]{0,30}+[\"']?[ ]?[:=-]{0,2}[ ]?"
+    r"[^\r\n:=({\[$]{0,30}+[\"']?[ ]?[:=-]{0,2}[ ]?[\"']?"
     r"(?P<secret>[(\[](?!\d{1,3}[\])])[^\r\n]{1,2000}+|\$1 = [^\r\n]{1,2000}+"
     r"|[^\r\n]{1,400}?\(String\)[^\r\n]{0,400}+)"
 )
@@ -218,6 +279,88 @@ def in_failing_rows(text: str) -> Iterator[Span]:
         for item in _ITEM.finditer(text, start, found.end("row")):
             if is_random(item[0], 16) and not _UUID.fullmatch(item[0]):
                 yield item.span()
+
+
+_DUPLICATES = (
+    re.compile(
+        r"(?i)Duplicate entry '(?P<secret>[^'\r\n]{1,400}+)' for key '(?P<name>[\w.]{1,100}+)'"
+    ),
+    re.compile(
+        r"(?i)\bcolumns? \((?P<name>[\w, ]{1,200}+)\) values? \('?(?P<secret>[^'()\r\n]{1,400}+)"
+    ),
+    re.compile(
+        r"(?i)unique (?:index|constraint|key) '(?P<name>\w{1,100}+)'[^\r\n]{0,100}?"
+        r"duplicate key value is \((?P<secret>[^()\r\n]{1,400}+)\)"
+    ),
+    re.compile(
+        r"(?i)index: (?:[\w.]{1,100}\$)?(?P<name>\w{1,100}+) dup key: \{ :? ?"
+        r"\\?\"(?P<secret>[^\"\\\r\n]{1,400}+)"
+    ),
+)
+"""What a unique column has already: MySQL, Oracle, SQL Server, MongoDB."""
+
+
+def in_duplicates(text: str, names: SecretNames) -> Iterator[Span]:
+    """The value of a secret column that is there twice."""
+    for pattern in _DUPLICATES:
+        for found in pattern.finditer(text):
+            words = words_of(found["name"])
+            if not SURE.isdisjoint(words) or names.is_secret(found["name"]):
+                yield found.span("secret")
+
+
+# --- statements in the logs of drivers ------------------------------------------------------------
+
+_WRITTEN = re.compile(
+    r"(?i)\b(?:insert\s{1,9}(?:\w{1,9}\s)?into|update\s\S{1,100}\sset|select\s|delete\sfrom"
+    r"|merge\sinto|replace\sinto|exec\ssp_executesql)"
+)
+_PLACE = re.compile(
+    r"(?<![\w\"'])\?(?!\w)|%s|%\(\w{1,40}\)s|\$[0-9]{1,3}\b|(?<=[\s(=,]):[a-z_]\w{0,40}"
+    r"|@p?[0-9]{1,3}\b(?![ ]?=)"
+)
+_FAR = 3000
+_LITERAL = r"(?:[NbE]?[\"']|-?[0-9]|None\b|null\b|true\b|false\b|True\b|False\b|NULL\b|datetime)"
+_ARGUMENTS = re.compile(
+    rf"""(?:[^\[({{\r\n]{{0,200}}?(?:\r?\n[^\[({{\r\n]{{0,200}}?)?
+      (?:[\[(][a-zA-Z][^\[\](){{}}\r\n]{{0,60}}[\])][ ])?)??
+    (?:(?P<list>[\[({{])[ ]?(?![0-9]{{1,3}}[\])])(?={_LITERAL})
+      |[\"'][ ]?,\s{{0,20}}(?P<words>(?={_LITERAL}))
+      |;?[ ]?(?P<set>@\w{{1,20}}[ ]?=[ ]?N?'[^\r\n]{{1,600}}))""",
+    re.VERBOSE,
+)
+_ARGUMENT_TEXT = re.compile(r"\"([^\"\r\n]{1,400}+)\"|'((?:[^'\r\n]|''){1,400}+)'|[()\r\n]")
+
+
+def in_drivers(text: str, names: SecretNames) -> Iterator[Span]:
+    """The values behind a statement that has places for them, and a secret column."""
+    statements = [*_WRITTEN.finditer(text)]
+    for number, statement in enumerate(statements):
+        last = statement.start() + _FAR
+        if number + 1 < len(statements):
+            last = min(last, statements[number + 1].start())
+        place = None
+        for place in _PLACE.finditer(text, statement.end(), last):  # noqa: B007  the last one
+            pass
+        if place is None:
+            continue
+        sql = text[statement.start() : place.end()]
+        found = _ARGUMENTS.match(text, place.end())
+        if found is not None and any(map(names.is_secret, _columns(sql))):
+            yield from _given(text, found)
+
+
+def _given(text: str, found: re.Match[str]) -> Iterator[Span]:
+    """The values themselves: in brackets, as further arguments, or with names of their places."""
+    if found["list"] is not None:
+        value = value_at(text, found.start("list"), _FAR)
+        yield value[:2]
+        return
+    start, end = found.span("set") if found["set"] else (found.end(), found.end() + _FAR)
+    for argument in _ARGUMENT_TEXT.finditer(text, start, end):
+        if argument.lastindex is None:
+            return
+        yield argument.span(argument.lastindex)
 
 
 _NEAR = 400

@@ -24,23 +24,29 @@ class Value(NamedTuple):
 
 _WRAPPER = re.compile(
     r"""(?:(?:[A-Za-z_]\w{0,30}+(?:\.|::|->)){0,3}+
-      (?:Some|Optional|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array|from|of
-      |fromString|strdup|_?T|_|TEXT|L|secret|b64(?:en|de)code|unhexlify|sha[0-9]{1,3}+
+      (?:Some|Option|Optional|Maybe|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
+      |from|of|Ptr|List|Seq|Set|listOf|setOf
+      |fromString|strdup|_?T|_|TEXT|L|secret|(?:un)?b64(?:en|de)code|unhexlify|sha[0-9]{1,3}+
       |md5|quote|c_str|Literal|hashpw|NewSecret|toSecret|Secur\w{0,20}+|StringBuilder|to_?[Bb]ytes
+      |(?:unsafe|from)?[Pp]lain[Tt]ext|(?:non)?sensitive
       |(?:Secret|Sensitive|Masked|Plain|Secure|CString|Zeroizing)\w{0,20}+(?:(?:\.|::)(?:of|from|new))?
       |(?:static|const|reinterpret)_cast<[^<>()]{1,30}+>|new[ ]\w{1,30}+)
       !?\((?:[0-9]{1,9}+\)[ ]?|\s{0,40}+)
     | (?:[a-z]\w{0,20}+::){0,2}+[A-Z]\w{0,30}+(?:\.|::)new\(
+    | [A-Za-z_][\w.]{0,40}+\((?:default|value|initial)[ ]?=[ ]?   # Field(default="x")
+    | Field\(|(?i:binary[ ]|any[ ]?\([ ]?(?:array\[)?)   # the last ones of SQL
+    | \[\](?:string|byte)[({]               # of Go
     | (?i:some|just|ok|right|present)[ ]\(?  # of Haskell, OCaml and F#
     | <<(?=\"[^\"\r\n]{0,400}+\">>)        # of Erlang
     | !(?:<[^<>\s]{1,80}+>|[\w/!:.-]{0,40}+)[ ]                 # a tag of YAML
     | &\w{1,40}+[ ]|/\*[^*\r\n]{0,80}+\*/[ ]?   # an anchor of YAML, a comment
     | [a-zA-Z]:[0-9]{1,9}+:                # PHP's serialize
     | (?:const[ ]|&'\w{1,20}+[ ])?+[A-Za-z&*][\w<>\[\]?|&*.]{0,30}+
-      (?:[ ]\|[ ][\w<>\[\].]{1,30}+){0,3}+[ ]?=[ ]?   # a type, then the value
+      (?:[ ]\|[ ][\w<>\[\].]{1,30}+){0,3}+!?[ ]?=[ ]?   # a type, then the value
+    | [A-Z][\w.]{0,30}+[\[<][^"'`\r\n;{}]{1,80}?[\]>][?!]?[ ]?=[ ]?   # one with others in it
     | (?:\([\w.*=\[\]]{1,40}+\)[ ]?|0x[0-9a-fA-F]{1,16}+[ ]
       |[&*](?!'[a-z_]\w{0,20}+[ ,>])){1,3}+  # a cast, an address
-    )(?=[bBrRuUNL@$]{0,2}+\\*+["'`])""",
+    ){1,4}(?=[bBrRuUNL@$]{0,2}+\\*+["'`])""",
     re.VERBOSE,
 )
 _OPENING = re.compile(
@@ -80,7 +86,8 @@ _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}()]""", re.VERBOSE | re.DOTALL
 )
 _TAG = re.compile(
-    r"(?:!![a-z]{1,20}+|&[A-Za-z]\w{0,40}+)[ ](?=[^\s\"'`=])"
+    r"(?:!![a-z]{1,20}+|&[A-Za-z]\w{0,40}+)[ ](?=[^\s\"'`=])|![A-Za-z][\w/:.-]{0,40}+[ ](?=[|>])"
+    r"|![A-Za-z][\w/:.-]{0,40}+[ ](?P<tagged>[^\s\"'`|>$={\[]{8,200}+)"
     r"|\{(?i:noop|plain|clear|cleartext|text|crypt|none)\}(?=[^\s,;])"
 )
 _HEREDOC = re.compile(
@@ -124,13 +131,13 @@ _LINE = re.compile(
 _BARE = re.compile(
     r"""(?:(?i:bearer|basic|digest|token|apikey)[ \t]{1,8}+(?=\S))?+
     (?: \[redacted\]
-      | [^\s"'`,;&)\]}>\\|]++
+      | [^\s"'`,;&)\]}<>\\|]++|<(?!/[A-Za-z])
       | \\\r?\n[ \t]*+
       | \\[ ](?=[^\s\\])                      # a space that a shell keeps
       | \\++ (?!["'`])
       | ["'`)\]}>|] (?![\s"'`,;&)\]}>|]|\Z)
       | & (?=&\S)
-      | [,;] (?![\s"'`,;&)\]}>|]|\Z|[\w.\x20-]{1,60}+=)
+      | [,;] (?![\s"'`,;&)\]}>|]|\Z|[\w.\x20-]{1,60}+=|[A-Z]\w{1,40}+:)
       | & (?![\s"'`,;&)\]}>|]|\Z|(?:amp;)?[\w.%\[\]-]{1,60}+=)
     )*+""",
     re.VERBOSE,
@@ -143,8 +150,13 @@ _SPACED = {
 """The rest of a word of a shell: `"PASSWORD=two words"`."""
 _LEAD = 24
 _FIRST = re.compile(
-    r"(?:[ \t:$+;#/|>\[*]|export |set |SET |setx |- |let |local |my |var |ENV |ARG ){0,12}+"
+    r"(?:[ \t:$+;#/|>\[*]|export |set |SET |setx |- |[0-9]{1,2}[.)] |let |local |my |var |ENV |ARG "
+    r"|(?i:access|admin|account|api|app|auth|bearer|client|database|db|ftp|id|ldap|login|mail|master"
+    r"|private|proxy|refresh|root|secret|service|session|shared|smtp|ssh|the|user|vpn|wi-?fi|your"
+    r"|bad|current|incorrect|invalid|new|old|unknown|wrong) "
+    r"){0,12}+"
 )
+"""What may stand before a name in a line that has nothing but it and its value."""
 _REST = re.compile(
     r"((?:[ ](?!(?:or|and|if|[+*/%-]) )[^\s=:,;\"'`#(){}\[\]<>|&]{1,40}+){1,4}+)[ \t]{0,8}$",
     re.MULTILINE,
@@ -161,11 +173,19 @@ _NO_PART = (
 _MORE = rf"((?:[ ]{_NO_PART}[^\s=:,;\"'`#(){{}}\[\]<>|&]{{1,40}}+(?![=:])){{1,4}}+)"
 _OTHER_WORDS = re.compile(rf"{_MORE}(?=[ \t]{{0,8}}(?:$|[ ][#;][ ]))", re.MULTILINE)
 _IN_RECORD = re.compile(
-    rf"{_MORE}(?=[ ]?(?:[,;&|][ ]?(?:\w{{1,40}}+[ ]?[=:]|\Z)|[)\]}}>])"
+    rf"{_MORE}(?=[ ]?(?:[,;&|][ ]?(?:\w{{1,40}}+[ ]?[=:]|\Z)|[)\]}}>]|</)"
     r"|[ ][A-Za-z]\w{0,40}+[:=][^\s=])"
 )
 """Words behind a value, to the next field of a record or to its end."""
-_OPENS = re.compile(r"(?:[{(\[,;&|<][ ]?|\{\w{1,40}+:\S{1,60}+[ ])\Z")
+_IN_STRING = re.compile(r"=[^;=\r\n]{0,40};[ ]?\Z")
+_TO_SEMICOLON = re.compile(
+    rf"((?:[ ]{{1,4}}[^\s;=\"'`(){{}}\[\]<>]{{1,40}}+){{1,6}})[ ]?(?=;)"
+    rf"|{_MORE}(?=[ \t]{{0,4}}(?:$|[\"'<]))",
+    re.MULTILINE,
+)
+"""Words behind a value of a connection string."""
+_OPENS = re.compile(r"(?:[{(\[,;&|<>][ ]?|[\[{]\w{1,40}+:\S{1,60}+[ ])\Z")
+_AFTER_FIELD = re.compile(r"\w[\"']?[ ]?[:=][ ]?[^\s,;&]{1,40}[,;&][ ]?\Z")
 _FOLLOWS = re.compile(r"\w=\S{1,60}[ ]\Z")
 _CHANGED = re.compile(r"[\"'`]?[ ]{0,4}[-=]>[ ]{0,4}")
 _JOINED = re.compile(
@@ -196,8 +216,10 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     A caller that may find it to be no secret gives a bound, or the rest is read for each name.
     """
     last = len(text) if most is None else min(len(text), at + most)
-    tag = _TAG.match(text, at) if text.startswith(("!!", "&", "{"), at) else None
-    at = at if tag is None else tag.end()
+    tag = _TAG.match(text, at) if text.startswith(("!", "&", "{"), at) else None
+    if tag is not None and tag["tagged"] is not None and is_dense(tag["tagged"]):
+        return Value(*tag.span("tagged"))
+    at = at if tag is None or tag["tagged"] is not None else tag.end()
     raw = _RAW.match(text, at, last) if text.startswith('R"', at) else None
     if raw is not None:
         return Value(*raw.span(2), is_quoted=True)
@@ -208,18 +230,24 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
         quote = opened["quote"] + opened["hashes"]
         end = closing(text, start, quote, len(opened["slashes"]), last)
         return Value(start, end, is_quoted=True)
+    enclosed = _enclosed(text, at, last)
+    if enclosed is not None:
+        return enclosed
+    if _BRACKET.match(text, at) and not text.startswith(MARK, at):
+        return Value(at, _balanced(text, at, last), is_quoted=True)
+    found = _BARE.match(text, at, last)
+    return Value(at, at if found is None else found.end())
+
+
+def _enclosed(text: str, at: int, last: int) -> Value | None:
+    """The value between other signs than quotes, or in lines of its own."""
     heredoc = _HEREDOC.match(text, at, last) if text.startswith("<<", at) else None
     if heredoc is not None:
         start, end = heredoc.span("lines")
         return Value(start, start + len(text[start:end].rstrip()), is_quoted=True)
     enclosing = _ENCLOSING.get(text[at : at + 1])
-    enclosed = None if enclosing is None else enclosing.match(text, at, last)
-    if enclosed is not None:
-        return Value(*enclosed.span(enclosed.lastindex or 2), is_quoted=True)
-    if _BRACKET.match(text, at) and not text.startswith(MARK, at):
-        return Value(at, _balanced(text, at, last), is_quoted=True)
-    found = _BARE.match(text, at, last)
-    return Value(at, at if found is None else found.end())
+    found = None if enclosing is None else enclosing.match(text, at, last)
+    return None if found is None else Value(*found.span(found.lastindex or 2), is_quoted=True)
 
 
 _BOX = re.compile(
@@ -295,12 +323,17 @@ def all_words(text: str, name: int, value: Value) -> Value:
         end = text.find(")", value.end, value.end + _LONGEST)
         return value if end < 0 or "\n" in text[value.end : end] else Value(value.start, end)
     before = text[max(0, name - _LEAD * 2) : name]
+    if _IN_STRING.search(before) is not None:
+        found = _TO_SEMICOLON.match(text, value.end)
+        return value if found is None else Value(value.start, found.end(found.lastindex or 0))
     is_first = name <= _LEAD * 2 or "\n" in before
     is_line = is_first and _FIRST.fullmatch(before.rpartition("\n")[2]) is not None
     found = _IN_RECORD.match(text, value.end) if _OPENS.search(before) else None
     if found is None and not is_random(written, is_named=True):
         is_field = is_line or _FOLLOWS.search(before) is not None
         found = _IN_RECORD.match(text, value.end) if is_field else None
+    if found is None and (_AFTER_FIELD.search(before) or _FOLLOWS.search(before)):
+        found = None if is_random(written, is_named=True) else _OTHER_WORDS.match(text, value.end)
     if found is None and is_line:
         found = _OTHER_WORDS.match(text, value.end)
         if found is not None and is_random(written, is_named=True):

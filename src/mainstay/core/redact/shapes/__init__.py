@@ -1,1 +1,1 @@
-"""Shapes of secrets without a name, as expressions; `core.redact.patterns` has their table."""
+"""Places of secrets, a module each: calls, comparisons, expressions, files, validators."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Span = tuple[int, int]
 
 _CALLEE = re.compile(
-    r"""(?i)(?:(?P<crypt>crypt\w{0,20}|hmac\w{0,10}|hmac\.new|fernet|\baes\.\w{1,10}
+    r"""(?i)(?:(?P<crypt>crypt\w{0,20}|hmac\w{0,10}(?:(?:\.|::|->)\w{1,20})?|fernet|\baes\.\w{1,10}
        |passw(?:or)?d_?\w{0,12}|secret_?\w{0,8}|jw[ts]\.\w{1,10}|bcrypt\.\w{1,12}
        |argon2\.\w{1,12}|pbkdf2\w{0,8}|apikey|keyspec|cipher\w{0,5}|hashbytes|_pw_set|set_?pw
        |signer|serializer|scrypt)

@@ -40,14 +40,18 @@ PGPASS = (
 ACL = (
     r"(?i)\b(?:set)?user \S{1,60}+ (?:on|off|reset|nopass|[~&+-]\S{1,60}+| ){0,9}?"
     r"(?P<secret>[#>][^\s]{4,128}+)"
+    r"|\"SETUSER\"[^\r\n]{0,100}?[ ]\"(?P<quoted>[#>][^\"\r\n]{3,128}+)\""
 )
 PROTOCOL = (  # FTP, POP3, IRC, Redis
     r"(?m)(?:^AUTH[ ]\w{1,40}+[ ](?=\S{1,200}+$)|^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
     r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
-    r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
-    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)"
-    r"(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
-    r"(?P<secret>[^\s\"]{3,200}+)"
+    r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"(?:,[ ]?|[ ])(?:\"[^\"]{1,60}+\"(?:,[ ]?|[ ]))?\""
+    r"|'AUTH',[ ]?(?:'[^'\r\n]{1,60}+',[ ]?)?'|\bHELLO[ ][23][ ]AUTH[ ]\S{1,60}+[ ]"
+    r"|\bAUTH[ ]default[ ]|(?<=\][ ])AUTH[ ]|^ftp>[ ]?user[ ]\S{1,100}+[ ]"
+    r"|^(?:[>*<]{1,3}[ ]|C:[ ])?LOGIN[ ]\S{1,100}+[ ]"
+    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ](?=\S))?)"
+    r"(?!(?:command|failed|required|PLAIN|LOGIN|error|succeeded|success|ok)\b)"
+    r"(?P<secret>(?<=\")[^\"\r\n]{3,200}+|[^\s\"']{3,200}+)"
 )
 NETRC = (
     r"(?i)\b(?:(?:login|user|username|account)[ \t=:]{1,4}\S{1,100}+|default"
