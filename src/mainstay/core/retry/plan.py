@@ -114,7 +114,7 @@ def fast_decision(
     attempt: int,
     key: int,
     previous: float,
-    by_type: bool = False,
+    by_type: object = False,
 ) -> float | None:
     """The decision if it depends only on the exception and the attempts left.
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.call import Effect
     from mainstay.core.retry.effects import Stop
     from mainstay.drivers.call.callables import Args, AsyncFunction, Kwargs
+    from mainstay.drivers.call.deferred import Notes
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
@@ -67,48 +68,73 @@ async def recover(
     since: int,
     started: float | None = None,
 ) -> UserValue:
-    """The rest of a call whose first attempt has failed, as in sync.recover."""
+    """The rest of a call whose first attempt has failed, as in sync.recover.
+
+    Its frame waits, ten thousand times over, and has room for every variable and for its longest
+    line: there are few variables, and no line holds more than eight values at once.
+    """
     site = site if site.operation else site_of(site, function)
-    is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
-    is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
-    if is_special or (not is_alone and is_bound()):
-        call = Call(site, function, enclosures(3, own=1), started, box, since=since)
-        return await drive(call, function, args, kwargs)
+    if (site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND) or (
+        (OPEN or OLDER or references(FRAMES["ms_active"]) > ALONE) and is_bound()
+    ):
+        value: Any = Call(site, function, enclosures(3, own=1), started, box, since=since)
+        return await drive(value, function, args, kwargs)
     failure: Any = box.pop()
-    key, attempt, before, by_type = site.entropy.draw(), 1, 0.0, bool(site.takers)
-    is_observed = site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET
-    notes = notes_of(site, key, started) if is_observed else None
+    key, attempt, last, notes = site.entropy.draw(), 1, 0.0, None
+    if site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET:
+        notes = notes_of(site, key, started)
     try:
-        while (delay := fast_decision(site, failure, attempt, key, before, by_type)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, last, site.takers)) is not None:
             if notes is not None:
                 notes.failed(failure, delay)
-                for pressure in site.pressures if attempt == 1 else ():
-                    if pressure.is_high and (turn := pressure.turn()):
-                        await current_sleep()(turn)
+                if attempt == 1 and site.pressures:
+                    await _wait_turns(site)
             if delay < 0.0:
                 raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
             failure = None
             await current_sleep()(delay)
             since = FRAMES["ms_active"].moment
-            attempt, before = attempt + 1, delay
+            attempt, last = attempt + 1, delay
             try:
                 if notes is not None:
                     notes.waited()
                 value = await function(*args, **kwargs)
                 attempt = 0
                 return value if notes is None else notes.returned(value)
-            except Exception as error:
-                failure = error
+            except Exception:
+                failure = sys.exception()
         box[:], failure = [failure], None
-        call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
+        value = _rest((attempt, key, last, since), site, function, started, box, notes)
         attempt = 0  # what cuts it off from here on is marked there
-        return await drive(call, function, args, kwargs)
+        return await drive(value, function, args, kwargs)
     finally:
         if failure is None and attempt > 1:
-            mark_cut(site, sys.exception(), attempt, 1)
+            _mark_cut(site, attempt)
         if notes is not None:
             notes.close()
         failure = None
+
+
+async def _wait_turns(site: Site) -> None:
+    """Waits for listeners that cannot keep up."""
+    for pressure in site.pressures:
+        if pressure.is_high and (turn := pressure.turn()):
+            await current_sleep()(turn)
+
+
+def _rest(
+    made: tuple[int, int, float, int],
+    site: Site,
+    function: AsyncFunction,
+    started: float | None,
+    box: list[Any],
+    notes: Notes | None,
+) -> Call:
+    return rest_of(site, function, started, box, made, notes)
+
+
+def _mark_cut(site: Site, attempt: int) -> None:
+    mark_cut(site, sys.exception(), attempt, 1)
 
 
 def run(
