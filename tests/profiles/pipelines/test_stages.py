@@ -341,6 +341,46 @@ def test_data_sets_that_only_a_stage_knows_stop_its_pipeline(place, entry):
     assert poll.calls == 2
 
 
+@pytest.mark.req("PL-08")
+def test_a_damaged_record_of_a_data_set_stops_what_uses_it(place):
+    """It is named; the stage is not called, and pipelines with other data sets go on."""
+    poll = Flaky()
+    with place.engine() as engine:
+        put(engine, "d-7", b"{", DATASETS)
+        uses = place.pipeline(engine, stage("load", poll, datasets="d-7"), name="b")
+        with pytest.raises(StoredValueError, match="data set d-7: the record of the data set is"):
+            uses.run(run_id="x")
+        assert poll.calls == 0
+        place.pipeline(engine, stage("load", poll, datasets="d-8")).run()
+        with pytest.raises(StoredValueError, match="data set d-7: the record of the data set is"):
+            uses.run(run_id="y")
+        found = {(each.run_id, each.state) for each in engine.pipelines.all("b")}
+        assert (poll.calls, found) == (1, {("x", "halted"), ("y", "halted")})
+        assert [item.subject for item in engine.inbox if item.kind == "corrupted_state"] == [
+            "data set d-7"
+        ]
+
+
+@pytest.mark.req("PL-08")
+def test_a_quarantine_is_written_to_a_data_set_that_is_restored(place):
+    """Its record was damaged when the run was halted, and is an older one now."""
+    poll = Flaky()
+    with place.engine() as engine:
+
+        def check():
+            put(engine, "d-7", b"{", DATASETS)
+            raise SchemaValidationError("row 7")
+
+        halted = place.pipeline(engine, stage("check", check, datasets="d-7"), name="b")
+        with pytest.raises(SchemaValidationError):
+            halted.run(run_id="x")
+        place.pipeline(engine, stage("poll", poll)).run()
+        put(engine, "d-7", None, DATASETS)
+        with pytest.raises(GovernanceBlocked, match="d-7: it is in quarantine since run b/x"):
+            place.pipeline(engine, stage("load", poll, datasets="d-7"), name="c").run()
+    assert poll.calls == 1
+
+
 def test_a_damaged_record_that_was_carried_over_stops_nothing(place):
     """What it holds in quarantine is known to its data sets by then."""
     poll = Flaky()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from mainstay.core.events.describe import shown
 from mainstay.core.inbox.items import Item
 from mainstay.core.pipeline.commands import Close, Done, Review
 from mainstay.core.pipeline.dataset import Free, Hold
@@ -22,6 +23,8 @@ from mainstay.errors import LedgerError, StoredValueError
 from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mainstay.core.inbox.items import Decision
     from mainstay.core.pipeline.state import Quarantine
     from mainstay.drivers.pipeline.parts import PipelineParts
@@ -77,8 +80,8 @@ class CarryOver:
         entry = self._parts.records.hold(address)  # first: what is held must be freed again
         if entry is not None and entry.datasets is None:
             return False
-        for dataset in () if entry is None else entry.datasets or ():
-            self._parts.records.dataset(dataset, Hold(address, error.message))
+        datasets = () if entry is None else entry.datasets or ()
+        self._command(datasets, Hold(address, error.message))
         return True
 
     def _freed(self, address: str, text: str, record: RunRecord | None) -> str:
@@ -88,9 +91,9 @@ class CarryOver:
             return text
         held = None if record is None else record.quarantine
         kept = () if held is None or not _holds(held) else held.datasets
-        for dataset in entry.datasets or ():
-            if dataset not in kept:
-                self._parts.records.dataset(dataset, Free(address))
+        others = [each for each in entry.datasets or () if each not in kept]
+        if not self._command(others, Free(address)):
+            return text
         return self._parts.records.exchange(address, text, replace(entry, is_held=False))
 
     def one(self, address: str, text: str) -> str | None:
@@ -104,25 +107,41 @@ class CarryOver:
                 record, left = self._parts.records.get(address)
         if record is None or record.state is RUNNING:
             return None
-        self._quarantine(address, record)
+        is_held = self._quarantine(address, record)
         item = self._item(address, record)
         try:
             is_written = self._write(record)
         except (LedgerError, OSError) as error:
             raise _NotWritten(record.ledgers, error) from error
-        if is_written:
+        if is_written and is_held:
             self._parts.records.leave(address, text)
         return item
 
-    def _quarantine(self, address: str, record: RunRecord) -> None:
-        held, records = record.quarantine, self._parts.records
+    def _quarantine(self, address: str, record: RunRecord) -> bool:
+        """Writes a quarantine to its data sets; False if one of them has to be written later."""
+        held = record.quarantine
         if held is None or not (_holds(held) or held.status == "released"):
-            return
+            return True
         command: Hold | Free = Hold(address, f"{held.error_class}: {held.text}")
         if held.status == "released":
             command = Free(address, held.is_escalated)
-        for dataset in held.datasets:
-            records.dataset(dataset, command)
+        return self._command(held.datasets, command)
+
+    def _command(self, datasets: Iterable[str], command: Hold | Free) -> bool:
+        """Writes to data sets; False if the record of one is damaged.
+
+        Nothing is lost by that: no stage is given it until its record is restored or removed.
+        """
+        is_written = True
+        for dataset in datasets:
+            try:
+                self._parts.records.dataset(dataset, command)
+            except StoredValueError as error:
+                if not error.is_damaged:
+                    raise
+                name, is_written = shown(dataset, self._parts.redact), False
+                self._parts.inbox.put_damage(error, _damaged_dataset(name, command.address))
+        return is_written
 
     def _item(self, address: str, record: RunRecord) -> str | None:
         item = item_of(address, record)
@@ -191,6 +210,17 @@ def _damaged(address: str) -> Item:
         " in quarantine. Its data sets are held until it is restored or removed; if they are not"
         f" known, {pipeline} does not run",
         data={"address": address},
+    )
+
+
+def _damaged_dataset(name: str, address: str) -> Item:
+    return Item(
+        kind="corrupted_state",
+        subject=f"data set {name}",
+        operation=address.partition("/")[0],
+        text=f"data set {name}: its record is damaged, and so no stage is given it until the record"
+        " is restored or removed. Removed, its masking and what held it before are lost",
+        data={"dataset": name},
     )
 
 

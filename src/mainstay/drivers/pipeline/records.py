@@ -54,12 +54,12 @@ class RunRecords:
 
     def step(self, address: str, command: Command) -> Answer:
         """The reducer's answer."""
-        with _naming(address):
+        with _naming(f"run {address}"):
             return self.store.transact(RUNS, address, self.deciding(command))
 
     async def astep(self, address: str, command: Command) -> Answer:
         """The same, awaited."""
-        with _naming(address):
+        with _naming(f"run {address}"):
             return await self.store.atransact(RUNS, address, self.deciding(command))
 
     def deciding(self, command: Command) -> Decide[Answer]:
@@ -143,16 +143,19 @@ class RunRecords:
 
     def dataset(self, name: str, command: DatasetCommand) -> str:
         """Why a command on a data set is refused; "" if it is not."""
-        return self.store.transact(DATASETS, name, _on_dataset(command))
+        with _naming(f"data set {name}"):
+            return self.store.transact(DATASETS, name, _on_dataset(command))
 
     async def adataset(self, name: str, command: DatasetCommand) -> str:
         """The same, awaited."""
-        return await self.store.atransact(DATASETS, name, _on_dataset(command))
+        with _naming(f"data set {name}"):
+            return await self.store.atransact(DATASETS, name, _on_dataset(command))
 
     def known(self, name: str) -> DatasetRecord:
         """What is known of a data set."""
         value, _ = self.store.read(DATASETS, name)
-        return DatasetRecord() if value is None else decode_dataset(value)
+        with _naming(f"data set {name}"):
+            return DatasetRecord() if value is None else decode_dataset(value)
 
     def close(self) -> None:
         """Gives steps in the background a second."""
@@ -160,19 +163,19 @@ class RunRecords:
 
 
 def _decoded(address: str, value: bytes) -> RunRecord:
-    with _naming(address):
+    with _naming(f"run {address}"):
         return decode(value)
 
 
 @contextmanager
-def _naming(address: str) -> Iterator[None]:
-    """Names the run whose record is damaged."""
+def _naming(what: str) -> Iterator[None]:
+    """Names the run or the data set whose record is damaged."""
     try:
         yield
     except StoredValueError as error:
         if not error.is_damaged:
             raise
-        raise damage(f"run {address}: {error.message}") from error
+        raise damage(f"{what}: {error.message}") from error
 
 
 def _on_dataset(command: DatasetCommand) -> Decide[str]:
