@@ -3,9 +3,10 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mainstay.core.base import timestamps
 from mainstay.core.base.timestamps import (
     parse_moment,
     seconds_between,
@@ -72,6 +73,28 @@ def test_a_moment_is_spelled_as_datetime_spells_it(wall):
     told = datetime.fromisoformat(stamp(wall))
     assert abs((told - datetime.fromtimestamp(wall, UTC)).total_seconds()) <= 2e-6
     assert stamp(wall) == stamp(wall)
+
+
+WALLS = st.one_of(
+    st.floats(-4e9, 4e9),
+    st.builds(
+        lambda second, rest: second + rest,
+        st.integers(-5, 5).map(lambda number: 1_763_212_500.0 + number),
+        st.sampled_from([-6e-7, -4e-7, 0.0, 4e-7, 6e-7, 0.25, 0.5, 0.9999994, 0.9999996]),
+    ),
+)
+
+
+@given(WALLS, WALLS)
+@example(1_763_212_500.0, 1_763_212_500.0 - 7e-7)
+@example(1_763_212_500.0, 1_763_212_500.0 - 4e-7)
+@example(1_763_212_500.0, 1_763_212_500.0 + 0.9999996)
+def test_the_second_that_is_kept_changes_nothing(before, wall):
+    """A moment is spelled as if none had been spelled before it."""
+    stamp(before)
+    spelled = stamp(wall)
+    timestamps._last = (float("nan"), "")
+    assert stamp(wall) == spelled
 
 
 def test_a_moment_outside_the_calendar_is_no_text():

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-_last: tuple[int, str] = (-1, "")
+_last: tuple[float, str] = (float("nan"), "")
 """The second that was spelled last, and how: most events share it with the one before."""
+_digits: tuple[str, ...] = ()
+"""The numbers below a thousand with three digits, once a moment was spelled."""
 
 
 def stamp(wall: float) -> str:
@@ -20,16 +22,28 @@ def stamp(wall: float) -> str:
     >>> stamp(1e300)
     ''
     """
-    global _last  # noqa: PLW0603 -- one tuple, replaced as a whole
-    try:
-        second, micro = divmod(round(wall * 1e6), 1_000_000)
-        kept, text = _last
-        if kept != second:
-            text = datetime.fromtimestamp(second, UTC).isoformat()[:19]
-            _last = (second, text)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return f"{text}.{str(micro + 1_000_000)[1:]}Z" if micro else f"{text}Z"
+    second, text = _last
+    micro = (wall - second) * 1e6 + 0.5
+    if not 0.0 <= micro < 1e6:
+        try:
+            second, text = _spell(wall)
+        except (OSError, OverflowError, ValueError):
+            return ""
+        micro = (wall - second) * 1e6 + 0.5
+    after = int(micro)
+    return f"{text}.{_digits[after // 1000]}{_digits[after % 1000]}Z" if after else f"{text}Z"
+
+
+def _spell(wall: float) -> tuple[float, str]:
+    """The second of a moment, and how it is written; both are kept."""
+    global _last, _digits  # noqa: PLW0603 -- tuples, replaced as a whole
+    second = wall // 1.0
+    if (wall - second) * 1e6 + 0.5 >= 1e6:  # nearer to the next one than a microsecond shows
+        second += 1.0
+    text = datetime.fromtimestamp(second, UTC).isoformat()[:19]
+    _digits = _digits or tuple([f"{number:03}" for number in range(1000)])
+    _last = (second, text)
+    return _last
 
 
 def moment_of(wall: float) -> datetime:
