@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import logging
 import logging.config
+import pickle
 
 import pytest
 import structlog
@@ -297,3 +299,40 @@ def test_structlog_renders_the_records_with_their_fields(configured):
     ]
     assert lines()[1]["mainstay"]["exception_message"] == "token=[redacted]"
     assert lines()[1]["event"].endswith("token=[redacted]; next in 1.000 s")
+
+
+def logged(sink_type=LoggingSink, *, message="down"):
+    """The records of a call that failed once, as a handler receives them."""
+    records = []
+    logger = logging.Logger("own", logging.WARNING)  # noqa: LOG001 -- of this test alone
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger.addHandler(handler)
+    with virtual_time():
+        engine = Engine(policies=[POLICY], sinks=[sink_type(logger)])
+        engine.call("api", scripted(ConnectionError(message), "up"))
+    return records
+
+
+def test_a_message_that_no_handler_writes_is_not_made():
+    """As logging itself does not format a record that is dropped."""
+    made = []
+
+    class Counting(LoggingSink):
+        def text_of(self, event):
+            made.append(event.event_type)
+            return "own words\n"
+
+    (record,) = logged(Counting)
+    assert made == []
+    assert record.getMessage() == "own words\\n"
+    assert made == ["retry_attempt"]
+
+
+def test_a_message_is_a_text_to_whom_it_matters():
+    """A record that is copied, pickled or shown has the words of the event."""
+    (record,) = logged()
+    text = "api: attempt 1 of 3 failed with ConnectionError: down; next in 1.000 s"
+    assert repr(record.args) == repr((text,))
+    assert copy.deepcopy(record.args) == pickle.loads(pickle.dumps(record.args)) == (text,)
+    assert json.loads(json.dumps(record.args, default=str)) == [text]

@@ -124,11 +124,9 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         if logger.isEnabledFor(level):
-            text = self.text_of(event)
-            if not text.isprintable():
-                text = _shown(text)
+            message = _Message(self, event)
             record = logger.makeRecord(
-                logger.name, level, __file__, _LINE, "%s", (text,), None, _FUNCTION
+                logger.name, level, __file__, _LINE, "%s", (message,), None, _FUNCTION
             )
             record.mainstay = event.to_dict()
             if (me := get_ident()) not in _WRITING:  # as `write` does, without another frame
@@ -143,11 +141,34 @@ class EventLog:
 
         A class that derives from this one and does more with an event than to log it receives all.
         """
-        return self._takes_all or self.logger.isEnabledFor(LEVELS[level])
+        return self.logger.isEnabledFor(LEVELS[level]) or self._takes_all
 
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
         return event.sentence()
+
+
+class _Message:
+    """The text of an event, which is made when a handler writes it: many records are dropped.
+
+    Everything else that is done with it, such as copying and pickling, is done with the text.
+    """
+
+    __slots__ = ("_event", "_log")
+
+    def __init__(self, log: EventLog, event: Event) -> None:
+        self._log = log
+        self._event = event
+
+    def __str__(self) -> str:
+        text = self._log.text_of(self._event)
+        return text if text.isprintable() else _shown(text)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
 
 
 class _NotLoaded:
