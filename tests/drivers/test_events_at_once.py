@@ -14,6 +14,7 @@ from mainstay import Backoff, Engine, Jitter, RetryPolicy, retry
 from mainstay.core.events.codec import encode
 from mainstay.errors import SinkError
 from mainstay.ports import SinkWants
+from mainstay.runtime.enclosing import attempt_around, enclosures
 from mainstay.runtime.reports.logs import LEVELS
 from mainstay.sinks.logging import LoggingSink
 from mainstay.testing import scripted, virtual_time
@@ -176,7 +177,7 @@ def test_an_engine_whose_log_is_off_makes_no_event():
             return costs(protected)
 
     more = Counter(frames([LoggingSink(logger)])) - Counter(frames([]))
-    assert more == Counter(["wanted", "getattr", "is_enabled", "isEnabledFor"])
+    assert more == Counter(["wanted", "is_enabled", "isEnabledFor"])
 
 
 def test_a_log_of_ones_own_that_does_more_receives_every_event():
@@ -259,3 +260,47 @@ def test_a_strict_sink_fails_the_call_on_the_fast_path_too(refused):
     assert others[-1].event_type == refused
     if refused != "call_succeeded":
         assert isinstance(caught.value.__context__, OSError)
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["sync", "asyncio"])
+def test_what_encloses_a_listener_is_the_same_on_the_fast_path(awaits):
+    """Code that a listener calls runs beside the attempts of its call, within those around it."""
+    policy = RetryPolicy(name="standard", retry_on=OSError, backoff=Backoff.constant(1.0))
+
+    def seen(cancel):
+        found = []
+
+        class Looking:
+            wants = SinkWants(successes=True)
+
+            def __call__(self, event):
+                around = [(each.name, each.retries, each.end) for each in enclosures()]
+                found.append((event.event_type, around, attempt_around()))
+
+        called(policy, [0, 0, -1, -1, 0, 0, 0], [Looking()], cancel=cancel, awaits=awaits)
+        return found
+
+    around = [("op", False, float("inf"))]
+    assert {repr(each) for _, each, _ in seen(None)} == {repr(around)}
+    if not awaits:
+        assert [each[:2] for each in seen(None)] == [each[:2] for each in seen(threading.Event())]
+
+
+def test_a_listener_inside_another_retry_sees_that_one():
+    """Its own call is left out, the one around it is not."""
+    found = []
+
+    def listener(event):
+        found.append([(each.name.split(".")[-1], each.retries) for each in enclosures()])
+
+    @retry(on=OSError, attempts=2, listener=listener)
+    def inner(script):
+        return script()
+
+    @retry(on=OSError, attempts=2)
+    def outer():
+        return inner(scripted(OSError("x"), 5))
+
+    with virtual_time():
+        assert outer() == 5
+    assert found == [[("inner", False), ("outer", True)]] * 3

@@ -198,10 +198,13 @@ def _survey(frame: FrameType | None) -> list[Enclosure]:
     found: list[Enclosure] = []
     is_own = False
     drivers, blocks, deciding = FRAMES, OPEN, _DECIDING
+    sending = SENDING[0] if SENDING else None
     while frame is not None:
         code = frame.f_code
         if frame.f_globals is drivers:
             here: Enclosure | None = _read(frame)
+        elif code is sending:
+            here = _beside(frame)
         else:
             here = blocks.get(frame) if blocks else None
         if here is not None:
@@ -223,6 +226,14 @@ def _starts_task(frame: FrameType) -> bool:
 
 
 _DECIDING = call_flow.__code__
+SENDING: list[CodeType] = []
+"""What sends events to listeners; drivers/call/emit.py is loaded if there are any."""
+
+
+def _beside(frame: FrameType) -> Enclosure | None:
+    """What a listener calls is beside the attempts, if the frame that sends to it has a site."""
+    site = frame.f_locals["site"]
+    return None if site is None else Enclosure(site, NEVER, is_repeat=True, retries=False)
 
 
 class opened:  # noqa: N801 -- a context manager is used like a function

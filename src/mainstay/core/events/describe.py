@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 def describe(outcome: Outcome, redact: Redactor | None = None) -> tuple[str, str]:
     """The type and message of a failure, without secrets; a result not accepted has no message."""
-    if isinstance(outcome, Returned):
+    cls = type(outcome)
+    if cls is Returned:
         return "", "the result was not accepted"
     try:
-        return _NAMES[type(outcome)], shown(str(outcome), redact)
+        text = str(outcome)
+        if not text.isascii():
+            text = _in_utf8(text)
+        return _NAMES[cls], (redact or (_usual[0] if _usual else usual_redactor())).text(text)
     except Exception:  # a broken __str__ must not cost the event
-        return _NAMES[type(outcome)], ""
+        return _NAMES[cls], ""
 
 
 def name_of(cls: type) -> str:
@@ -34,8 +38,12 @@ _NAMES = PerClass(name_of)
 def shown(text: str, redact: Redactor | None = None) -> str:
     """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
     if not text.isascii():
-        text = text.encode("utf-8", "backslashreplace").decode()
+        text = _in_utf8(text)
     return (redact or (_usual[0] if _usual else usual_redactor())).text(text)
+
+
+def _in_utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 _usual: list[Redactor] = []

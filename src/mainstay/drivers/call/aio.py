@@ -12,7 +12,8 @@ from mainstay.core.retry.plan import fast_decision
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call.call import Call, mark_cut, rest_of, result_of, site_of
 from mainstay.drivers.call.callables import check_callable, refuse_unawaitable
-from mainstay.drivers.call.deferred import LONG, notes_of
+from mainstay.drivers.call.deferred import notes_of
+from mainstay.drivers.call.site import LONG
 from mainstay.errors import Refused
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import (
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.call import Effect
     from mainstay.core.retry.effects import Stop
     from mainstay.drivers.call.callables import Args, AsyncFunction, Kwargs
-    from mainstay.drivers.call.deferred import Notes
+    from mainstay.drivers.call.emit import Notes
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 

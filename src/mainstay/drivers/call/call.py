@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.effects import Outcome
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.call.callables import Function
-    from mainstay.drivers.call.deferred import Notes
+    from mainstay.drivers.call.emit import Notes
     from mainstay.drivers.call.guard import GuardTicket, Witness
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
@@ -168,10 +168,12 @@ class Call:
 
     def _builder(self, now: float, attempts: int, delay: float, limit: int) -> EventBuilder:
         from mainstay.drivers.call.emit import builder_for
+        from mainstay.ports import wants_evidence_now
 
-        until = None if self.until == NEVER else self.until
-        opening = (now, until, attempts, delay, limit)
-        return builder_for(self.site, now, self.listeners, opening)
+        until, opening = None if self.until == NEVER else self.until, None
+        if self.site.is_clocked or wants_evidence_now(self.listeners):
+            opening = (now, until, attempts, delay, limit)
+        return builder_for(self.site, now, opening)
 
     def answer(self, effect: Effect) -> Answer:
         """The answer to anything but waiting, invoking, hooks and the end."""

@@ -12,28 +12,33 @@ from typing import TYPE_CHECKING
 from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.classify import classify
 from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
-from mainstay.core.retry.events import AttemptFailed, CallInterrupted, CallSucceeded, GivenUp
+from mainstay.core.retry.events import CallInterrupted, CallSucceeded
 from mainstay.drivers.call.guard import label_of
+from mainstay.drivers.call.site import LONG
 from mainstay.errors import SinkError
 from mainstay.ports import wants_evidence_now
-from mainstay.runtime.context import CONTEXT, NO_CONTEXT
-from mainstay.runtime.enclosing import OPEN, Enclosure, aside
+from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.enclosing import SENDING
 from mainstay.runtime.plan_registry import register
+from mainstay.runtime.reports.deferred_events import facts_of
 from mainstay.runtime.reports.logs import LOGS, QUIET
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
     from mainstay.core.base.event import Event
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
+    from mainstay.runtime.reports.deferred_events import Facts
+    from mainstay.runtime.reports.logs import EventLog
+
+    R = TypeVar("R")
 
 
 _ITEM_ID: ContextVar[str | None] = ContextVar("mainstay_item_id", default=None)
@@ -52,26 +57,14 @@ def take_item_id() -> str | None:
     return item_id
 
 
-def builder_for(
-    site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
-) -> EventBuilder:
-    """The event builder of one call; it keeps proof if a listener wants evidence."""
-    context = CONTEXT.get()
-    opened, plan_id = None, ""
-    if site.is_clocked or wants_evidence_now(listeners):
-        opened, plan_id = Opening(*opening), plan_of(site)
-    if context is NO_CONTEXT:
-        return EventBuilder(site, started, opening=opened, plan_id=plan_id)
+def builder_for(site: Site, started: float, opening: tuple[Any, ...] | None) -> EventBuilder:
+    """The event builder of one call; with an opening it keeps proof."""
+    who = CONTEXT.get()
+    opened, plan_id = (None, "") if opening is None else (Opening(*opening), plan_of(site))
     return EventBuilder(
-        site,
-        started,
-        category=context.category,
-        tenant_id=context.tenant_id,
-        correlation_id=context.correlation_id,
-        trace_id=context.trace_id,
-        opening=opened,
-        plan_id=plan_id,
-    )
+        site, started, opened, plan_id, "", who.category, who.tenant_id, who.correlation_id,
+        who.trace_id,
+    )  # fmt: skip
 
 
 def plan_of(site: Site) -> str:
@@ -83,118 +76,212 @@ def plan_of(site: Site) -> str:
     return site.plan_id
 
 
-class Emitter(Enclosure):
-    """Emits the events of a call on the fast path: each when it happens, if a listener wants it.
+class Notes(EventBuilder):
+    """What a call on the fast path keeps for its listeners.
 
-    The same builder makes them as for the flow, so they are the same events. What the core decides
-    on the way is passed in: whether another attempt comes, and after which delay. It also stands
-    for what runs beside the attempts: what a listener calls is not inside one.
+    Those that take facts receive them once, when it ends. The others receive each event when it
+    happens, if they want it; the builder of the flow makes them, so they are the same events. What
+    the core decides on the way is passed in: whether another attempt comes, and after which delay.
+    One object is both, since to make two for each failing call costs as much as an event.
     """
 
-    __slots__ = ("_builder", "_has_logs", "_key", "_listeners", "_site")
+    __slots__ = (
+        "_facts",
+        "_handled",
+        "_is_clocked",
+        "_key",
+        "_levelled",
+        "_listeners",
+        "_made",
+        "_shown",
+        "_site",
+        "_starts",
+    )  # fmt: skip
 
     def __init__(
-        self, site: Site, listeners: tuple[Sink, ...], has_logs: bool, key: int, began: float
+        self,
+        site: Site,
+        key: int,
+        started: float | None,
+        listeners: tuple[Sink, ...],
+        levelled: tuple[EventLog, ...],
     ) -> None:
-        self.plan, self.end, self.is_repeat, self.retries = site, NEVER, True, False
-        self.frame, self.number = None, 0
-        self._site, self._listeners, self._key = site, listeners, key
-        self._has_logs = has_logs
-        self._builder = builder_for(site, began, listeners, ())
-        self._builder.identify(key)
+        began, who = clock.current.monotonic() if started is None else started, CONTEXT.get()
+        opening, plan_id = None, ""
+        if wants_evidence_now(listeners):
+            opening, plan_id = Opening(), plan_of(site)
+        EventBuilder.__init__(
+            self, site, began, opening, plan_id, f"{key:x}", who.category, who.tenant_id,
+            who.correlation_id, who.trace_id,
+        )  # fmt: skip
+        self._site, self._key, self._starts = site, key, started
+        self._is_clocked = started is not None
+        self._listeners, self._levelled = listeners, levelled
+        """Who is yet to receive events; nobody once the call has ended or the flow goes on."""
+        self._made, self._shown = 1, 0
+        self._handled = id(sys.exception())
+        self._facts: Facts | None = None
+        if site.takers:
+            self._facts = facts_of(site, site.plan_id or plan_of(site), key, began)
 
-    def failed(self, failure: BaseException, made: int, starts: float | None, delay: float) -> None:
+    def failed(self, failure: BaseException, delay: float = 0.0) -> None:
         """An attempt has failed; the next one comes after the delay, or none below zero."""
-        builder, every, policy = self._builder, self._listeners, self._site.policy
+        site, to, levelled, made = self._site, self._listeners, self._levelled, self._made
+        if self._facts is not None:
+            self._facts.failed(failure, self._starts)
+        if delay >= LONG and site.waits is not None:
+            self._shown = site.waits.show(site, made, failure, delay)
+        if not to:
+            return
+        policy = site.policy
         verdict, most = classify(failure, policy._rules), policy.max_attempts  # noqa: SLF001
-        emitted: list[tuple[Event, tuple[Sink, ...]]] = []
-        if listeners := wanted(every, AttemptFailed.level) if self._has_logs else every:
-            builder.took = None if starts is None else clock.current.monotonic() - starts
-            event = builder.attempt_failed(failure, verdict, made, most, self._key)
-            emitted.append((event, listeners))
+        emitted: tuple[tuple[Event, tuple[Sink, ...]], ...] = ()
+        if listeners := wanted(to, levelled, "DEBUG") if levelled else to:
+            starts = self._starts
+            self.took = None if starts is None else clock.current.monotonic() - starts
+            event = self.attempt_failed(failure, verdict, made, most, self._key)
+            emitted = ((event, listeners),)
         if delay < 0.0:
-            if listeners := wanted(every, GivenUp.level) if self._has_logs else every:
+            if listeners := wanted(to, levelled, "ERROR") if levelled else to:
                 stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
                 now = clock.current.monotonic()
-                emitted.append((builder.gave_up(failure, verdict, made, stop, now), listeners))
-        elif listeners := wanted(every, policy.log_level) if self._has_logs else every:
-            event = builder.retry_scheduled(failure, verdict, made, most, delay, self._key)
-            emitted.append((event, listeners))
+                event = self.gave_up(failure, verdict, made, stop, now)
+                emitted = (*emitted, (event, listeners))
+        elif listeners := wanted(to, levelled, policy.log_level) if levelled else to:
+            event = self.retry_scheduled(failure, verdict, made, most, delay, self._key)
+            emitted = (*emitted, (event, listeners))
         if emitted:
-            _send(emitted, self._site.redact, self, failure)
+            _send(emitted, site.redact, site, failure)
 
-    def returned(self, made: int) -> None:
+    def waited(self) -> None:
+        """The next attempt starts now."""
+        self._starts = clock.current.monotonic()
+        self._made += 1
+        if self._shown:
+            self._end_wait()
+
+    def _end_wait(self) -> None:
+        assert self._site.waits is not None
+        self._site.waits.end(self._shown)
+        self._shown = 0
+
+    def returned(self, value: R) -> R:
         """The call has succeeded, after retries."""
-        every = self._listeners
-        if listeners := wanted(every, CallSucceeded.level) if self._has_logs else every:
-            event = self._builder.call_succeeded(made, clock.current.monotonic())
-            _send([(event, listeners)], self._site.redact, self)
+        if self._facts is not None:
+            self._facts.ended = clock.current.monotonic()
+        to, levelled, site = self._listeners, self._levelled, self._site
+        self._listeners = ()
+        if listeners := wanted(to, levelled, CallSucceeded.level) if levelled else to:
+            event = self.call_succeeded(self._made, clock.current.monotonic())
+            _send(((event, listeners),), site.redact, site)
+        return value
 
-    def cut_off(self, made: int, by: str) -> None:
-        """The call was interrupted."""
-        if listeners := wanted(self._listeners, CallInterrupted.level):
-            event = self._builder.call_interrupted(made, by)
-            _send([(event, listeners)], self._site.redact, self)
+    def end_here(self, failure: BaseException) -> tuple[float | None, float | None]:
+        """Hands over to a Call; returns when the call and its last attempt began."""
+        self._listeners = ()
+        try:
+            self.close()
+        except SinkError as refusal:
+            refusal.__context__ = failure
+            raise
+        if self._made == 1 and not self._is_clocked:
+            return None, None
+        return self.started, self._starts
+
+    def close(self) -> None:
+        """Hands the facts over; emits that the call was interrupted, if it was."""
+        if self._shown:
+            self._end_wait()
+        stop, by = sys.exception(), ""
+        if stop is not None and id(stop) != self._handled and not isinstance(stop, Exception):
+            by = type(stop).__name__
+        facts, self._facts = self._facts, None
+        if facts is not None and facts.attempts:
+            facts.made = self._made
+            if by:
+                facts.by, facts.ended = by, clock.current.monotonic()
+            self._hand_over(facts)
+        if by and (to := self._listeners):
+            site, self._listeners = self._site, ()
+            if listeners := wanted(to, self._levelled, CallInterrupted.level):
+                event = self.call_interrupted(self._made, by)
+                _send(((event, listeners),), site.redact, site)
+
+    def _hand_over(self, facts: Facts) -> None:
+        refusal: SinkError | None = None
+        for listener in self._site.takers:
+            try:
+                listener.take(facts)  # type: ignore[attr-defined]
+            except SinkError as error:
+                refusal = error  # as below: the others receive it all the same
+            except Exception as error:
+                from mainstay.runtime.reports.report_failure import report
+
+                message = "a listener raised on the facts of %s and was passed over"
+                report(error, message, facts.plan.operation, redact=facts.plan.redact)
+        if refusal is not None:
+            raise refusal
 
 
 def succeeded(site: Site, started: float) -> None:
     """Emits that a first attempt has succeeded, where a listener wants that."""
     if listeners := _first_listeners(site, "DEBUG"):
-        builder = builder_for(site, started, listeners, ())
-        _emit_beside(site, builder.call_succeeded(1, clock.current.monotonic()), listeners)
+        builder = _first_builder(site, started, listeners)
+        event = builder.call_succeeded(1, clock.current.monotonic())
+        _send(((event, listeners),), site.redact, site)
 
 
 def interrupted(site: Site, started: float, stop: BaseException) -> None:
     """Emits that a first attempt was cut off, where a listener wants its success too."""
     if listeners := _first_listeners(site, CallInterrupted.level):
-        builder = builder_for(site, started, listeners, ())
-        _emit_beside(site, builder.call_interrupted(1, type(stop).__name__), listeners)
+        builder = _first_builder(site, started, listeners)
+        event = builder.call_interrupted(1, type(stop).__name__)
+        _send(((event, listeners),), site.redact, site)
+
+
+def _first_builder(site: Site, started: float, listeners: tuple[Sink, ...]) -> EventBuilder:
+    wants_evidence = site.is_clocked or wants_evidence_now(listeners)
+    return builder_for(site, started, () if wants_evidence else None)
 
 
 def _first_listeners(site: Site, level: str) -> tuple[Sink, ...]:
     """Who receives an event of a call that ended with its first attempt."""
-    listeners = (*site.listeners, *site.overrides.listeners)
+    listeners, levelled = (*site.listeners, *site.overrides.listeners), site.levelled
     if LOGS.root.handlers or LOGS.own.handlers != QUIET:
-        listeners += site.logs.listeners
-    return wanted(listeners, level)
+        logs = site.logs.listeners
+        listeners, levelled = (*listeners, *logs), (*levelled, *logs)
+    return wanted(listeners, levelled, level)
 
 
-def _emit_beside(site: Site, event: Event, listeners: tuple[Sink, ...]) -> None:
-    """Emits an event; what a listener calls runs beside the attempts."""
-    with aside(site, NEVER):
-        emit(event, listeners, site.redact)
-
-
-def wanted(listeners: tuple[Sink, ...], level: str) -> tuple[Sink, ...]:
+def wanted(
+    listeners: tuple[Sink, ...], levelled: tuple[EventLog, ...], level: str
+) -> tuple[Sink, ...]:
     """Those that want an event of that level now: a log may be off, or set to a higher one."""
-    kept = listeners
-    for listener in listeners:
-        is_enabled = getattr(listener, "is_enabled", None)
-        if is_enabled is not None and not is_enabled(level):
-            if kept == (listener,):
+    for log in levelled:
+        if not log.is_enabled(level):
+            if listeners == (log,):
                 return ()
-            kept = tuple([each for each in kept if each is not listener])
-    return kept
+            listeners = tuple([each for each in listeners if each is not log])
+    return listeners
 
 
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
     """Stamps the event and sends it to every listener; raises the SinkError of a strict one."""
-    _send([(event, listeners)], redact)
+    _send(((event, listeners),), redact)
 
 
 def _send(
-    emitted: list[tuple[Event, tuple[Sink, ...]]],
+    emitted: tuple[tuple[Event, tuple[Sink, ...]], ...],
     redact: Redactor | None,
-    beside: Enclosure | None = None,
+    site: Site | None = None,  # noqa: ARG001 -- for what looks at this frame
     failure: BaseException | None = None,
 ) -> None:
     """Stamps events of one moment, and sends each to its listeners.
 
-    What a listener calls runs beside the attempts, if that is not arranged already.
+    With a site, what a listener calls runs beside the attempts of its call, which is found by a
+    wrapper: runtime/enclosing.py knows this frame.
     """
-    frame, time = sys._getframe(), stamp(clock.current.wall())
-    if beside is not None:
-        OPEN[frame] = beside
+    time = stamp(clock.current.wall())
     try:
         for event, listeners in emitted:
             refusal: SinkError | None = None
@@ -212,10 +299,9 @@ def _send(
         if failure is not None:
             error.__context__ = failure
         raise
-    finally:
-        if beside is not None:
-            del OPEN[frame]
-        del frame
+
+
+SENDING.append(_send.__code__)
 
 
 def _passed_over(error: Exception, event: Event, redact: Redactor | None) -> None:

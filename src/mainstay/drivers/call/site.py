@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Pressure, Sink
     from mainstay.runtime.overrides import Overrides
-    from mainstay.runtime.reports.logs import Logs
+    from mainstay.runtime.reports.logs import EventLog, Logs
     from mainstay.runtime.waits import Waits
 
 
@@ -65,6 +65,8 @@ SYSTEM_ENTROPY = Entropy()
 _MASK = 2**60 - 1
 
 
+LONG = 1.0
+"""Seconds from which on a wait is shown to other processes: runtime/waits.py."""
 _NOT_FOLLOWED: frozenset[int] = frozenset()
 """One for all sites: an empty frozenset of its own is a quarter of what a site takes."""
 
@@ -101,10 +103,10 @@ class Site(Plan):
         "followed",
         "follows",
         "gate",
-        "has_logs",
         "is_clocked",
         "is_plain",
         "is_quick",
+        "levelled",
         "listeners",
         "logs",
         "overrides",
@@ -146,14 +148,14 @@ class Site(Plan):
         """The ids of the listeners that follow the attempts of each call."""
         self.reports_successes = logs.takes("DEBUG")
         """Whether a listener wants the events of calls that succeed at the first attempt."""
-        self.escalates = self.is_clocked = self.has_logs = False
-        """Whether a call that is given up here becomes an item of the inbox; whether a listener
-        wants evidence, and so the seconds of a first attempt; whether some are logs."""
+        self.escalates = self.is_clocked = False
+        """Whether a call given up here goes to the inbox; whether a listener wants evidence."""
         self.pressures: tuple[Pressure, ...] = ()
         """By which listeners let calls wait if they cannot keep up."""
         self.takers: tuple[Sink, ...] = ()
         self.receivers: tuple[Sink, ...] = ()
-        """The listeners that take facts, and the others."""
+        self.levelled: tuple[EventLog, ...] = ()
+        """The listeners that take facts; the others; the logs among those, with their levels."""
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
@@ -188,7 +190,8 @@ class Site(Plan):
                 self.takers += (listener,)
             else:
                 self.receivers += (listener,)
-                self.has_logs |= hasattr(listener, "is_enabled")
+                if hasattr(listener, "is_enabled"):
+                    self.levelled += (listener,)  # type: ignore[operator]
                 is_asking = wants.attempts or wants.evidence or wants.escalates
                 wants_more = wants_more or bool(is_asking) or pressure is not None
         return wants_more

@@ -12,7 +12,8 @@ from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.plan import fast_decision
 from mainstay.drivers.call.call import Call, rest_of, result_of, site_of
 from mainstay.drivers.call.callables import check_callable
-from mainstay.drivers.call.deferred import LONG, notes_of
+from mainstay.drivers.call.deferred import notes_of
+from mainstay.drivers.call.site import LONG
 from mainstay.errors import Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
