@@ -12,6 +12,7 @@ from mainstay.errors import StoreUnavailable
 from mainstay.ports import many_of
 from mainstay.stores import group_commit
 from mainstay.stores.memory import MemoryStore
+from mainstay.stores.sqlite.connections import is_mine
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.stores.timed import TimedStore
 from mainstay.testing.stores import StoreContract
@@ -253,6 +254,31 @@ def test_code_that_comes_between_the_step_of_its_own_thread_does_not_wait_for_it
         shared._writer.is_crowded = True
         assert shared.transact(*put("a")) == "a"
     assert shared._writer._thread is None
+
+
+def test_a_step_with_other_statements_takes_its_turn(shared):
+    """It waited for SQLite's lock by polling, while the writer had it again and again."""
+    seen = []
+
+    def note(value, _now):
+        seen.append(is_mine(shared._turn))
+        return Change(b"1"), None
+
+    shared.transact_also("seen", "a", note, [("SELECT 1", ())])
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with shared._turn:
+            held.set()
+            go_on.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(60)
+    shared.transact_also("seen", "b", note, [("SELECT 1", ())])  # SQLite's lock is free
+    go_on.set()
+    other.join(60)
+    assert seen == [True, False]
 
 
 @pytest.mark.parametrize("option", ["synchronous=NORMAL", ""])

@@ -188,8 +188,13 @@ class SqliteStore:
         self, space: str, key: str, decide: Decide[Reply], also: Sequence[Statement]
     ) -> Reply:
         """A step with other statements in its transaction, which only a change executes."""
-        done: Reply = self._step("write", steps.apply_also, space, key, decide, also)
-        return done
+        has_turn = self._shares and self._turn.acquire(timeout=SLICE)
+        try:
+            done: Reply = self._step("write", steps.apply_also, space, key, decide, also)
+            return done
+        finally:
+            if has_turn:
+                self._turn.release()
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""
