@@ -33,6 +33,17 @@ def ratios(
     return rows
 
 
+def rank(results: Results, name: str, base: str) -> str:
+    """The place of a contender among all but the base, and who is right before it."""
+    unit, timed = results[base], {n: r for n, r in results.items() if isinstance(r, Timing)}
+    if name not in timed or isinstance(unit, Absent):
+        return ""
+    places = sorted(timed.keys() - {base}, key=lambda each: timed[each].over(unit))
+    place = places.index(name)
+    after = f", after {places[place - 1]}" if place else ""
+    return f"rank {place + 1} of {len(places)}{after}"
+
+
 def faster_than(results: Results, goals: dict[str, Goal], *, named: str = "{}") -> list[Row]:
     """How many times faster mainstay is than each peer in `goals`; FASTEST is one of them."""
     timed = {n: r for n, r in results.items() if n in PEERS and isinstance(r, Timing)}

@@ -225,6 +225,22 @@ def _google_api_core(plan: Plan, colour: Colour) -> Decorator:
     )
 
 
+def tenaz(plan: Plan, colour: Colour) -> Decorator:
+    """A retry of one file; its factor is two, and its jitter the whole delay."""
+    import tenaz
+
+    if plan.attempt_timeout is not None:
+        raise Lacks("no attempt timeout")
+    decorate: Decorator = tenaz.retry(
+        max_attempts=plan.attempts,
+        backoff=plan.longest,
+        max_delay=plan.max_delay,
+        retry_on=plan.on,
+        total_timeout=plan.deadline or 0.0,
+    )
+    return decorate
+
+
 PEERS: dict[str, Adapter] = {
     "tenacity": _tenacity,
     "stamina": _stamina,

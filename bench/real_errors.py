@@ -6,15 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.compare import ratios
+from bench.compare import rank, ratios
 from bench.handwritten import handwritten
 from bench.measure import METHOD, Contender, Effort, awaits, calls, race, race_async
-from bench.peers import EVERYONE, Colour, Function, Plan, no_sleep
+from bench.peers import EVERYONE, Adapter, Colour, Function, Plan, no_sleep, tenaz
 from bench.table import Row, Table, at_most
 
 ORDER = 22
 HAND = "hand-written loop"
-PEERS = ("pyresilience", "backoff", "tenacity", "stamina")
+PEERS = ("tenaz", "pyresilience", "backoff", "tenacity", "stamina")
+ADAPTERS: dict[str, Adapter] = {**EVERYONE, HAND: handwritten, "tenaz": tenaz}
 COLOURS: tuple[Colour, ...] = ("sync", "async")
 
 
@@ -26,6 +27,7 @@ def run(effort: Effort) -> Table:
             rows += _rows(name, make, on, colour, effort.scaled(0.3))
     method = (
         "× a hand-written loop that does the same for that exception. Two failures, then success."
+        " The rank is among the libraries, the fastest first."
         f" time.sleep and asyncio.sleep are stubbed. {METHOD}"
     )
     return Table("real_errors", "Failing calls with what clients raise", method, rows)
@@ -38,17 +40,18 @@ def _rows(
     loop = calls if colour == "sync" else awaits
     contenders = [
         Contender(each, partial(_failing, each, plan, make, colour), loop)
-        for each in (HAND, "mainstay", *(peer for peer in PEERS if peer in EVERYONE))
+        for each in (HAND, "mainstay", *PEERS)
     ]
     with no_sleep():
         results = race(contenders, effort) if colour == "sync" else race_async(contenders, effort)
-    return ratios(results, HAND, {"mainstay": at_most(3)}, named=f"{colour}, {name}: {{}}")[1:]
+    goals, notes = {"mainstay": at_most(3)}, {"mainstay": rank(results, "mainstay", HAND)}
+    return ratios(results, HAND, goals, named=f"{colour}, {name}: {{}}", notes=notes)[1:]
 
 
 def _failing(
     name: str, plan: Plan, make: Callable[[], Exception], colour: Colour
 ) -> tuple[Function]:
-    adapter = handwritten if name == HAND else EVERYONE[name]
+    adapter = ADAPTERS[name]
     count = 0
 
     def f(a: Any, b: Any) -> Any:
