@@ -8,13 +8,15 @@ import threading
 import pytest
 
 from mainstay import Backoff, CallCancelled, Engine, Jitter, RetryPolicy
+from mainstay.core.base.spaces import Space
 from mainstay.core.telemetry.waits import read_board
 from mainstay.runtime import waits as module
-from mainstay.runtime.waits import SPACE, Waits
+from mainstay.runtime.waits import Waits
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import scripted, virtual_time
 from tests.processes import wait_until as wait_for
 
+SPACE = Space.WAITS.value
 LONG = RetryPolicy(
     name="long", retry_on=ConnectionError, backoff=Backoff.constant(50.0), jitter=Jitter.none()
 )
@@ -141,7 +143,7 @@ def test_short_waits_and_virtual_ones_are_not_shown():
         engine.call("fetch", scripted(ConnectionError("down"), "up"))
         with virtual_time():
             engine.operation("fetch", policy=LONG).call(scripted(ConnectionError("down"), "up"))
-        assert engine._waits._background._thread is None
+        assert engine._waits._background is None
     assert shown(store) == []
 
 

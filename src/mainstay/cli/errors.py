@@ -7,7 +7,7 @@ else is reported as a bug of mainstay.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,14 +27,19 @@ class CommandError(click.ClickException):
         self.exit_with = exit_code
 
 
-class Report(NamedTuple):
+class Report:
     """The report of an error; without a message nothing is printed."""
 
-    exit_code: int
-    message: str = ""
-    hint: str = ""
-    code: str = ""
-    type: str = ""
+    __slots__ = ("code", "exit_code", "hint", "message", "type")
+
+    def __init__(
+        self, exit_code: int, message: str = "", hint: str = "", code: str = "", name: str = ""
+    ) -> None:
+        self.exit_code = exit_code
+        self.message = message
+        self.hint = hint
+        self.code = code
+        self.type = name
 
     def as_text(self) -> str:
         return f"mainstay: {self.message}" + (f"\n  next: {self.hint}" if self.hint else "")
@@ -91,7 +96,7 @@ def _of_system(error: OSError) -> Report:
 def _of_import(error: ModuleNotFoundError) -> Report:
     if (error.name or "").partition(".")[0] != "rich":
         return _of_bug(error)
-    return Report(Exit.USAGE, MISSING, code="MS105", type="MissingExtraError")
+    return Report(Exit.USAGE, MISSING, code="MS105", name="MissingExtraError")
 
 
 def _of_bug(error: BaseException) -> Report:

@@ -14,22 +14,19 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.spaces import Space
 from mainstay.core.retry.effects import Returned
-from mainstay.runtime.background import Background
 from mainstay.runtime.fork import load_before_fork, make_lock, reset_in_child
-from mainstay.runtime.identity import process_name
 
 if TYPE_CHECKING:
     from mainstay.core.retry.effects import Outcome
     from mainstay.core.retry.plan import Plan
     from mainstay.core.telemetry.waits import Wait
     from mainstay.ports import Store
+    from mainstay.runtime.background import Background
 
 LONG = 1.0
 """Seconds that a wait must have left to be worth a writing. What is shorter is not shown at all:
 it is over before anyone has looked."""
-SPACE = Space.WAITS.value
 _PAUSE = 0.2
 """Seconds between two writings of one process."""
 _MOST = 200
@@ -37,6 +34,9 @@ _MOST = 200
 
 
 load_before_fork("mainstay.core.telemetry.waits")
+load_before_fork("mainstay.core.base.spaces")
+load_before_fork("mainstay.runtime.background")
+load_before_fork("mainstay.runtime.identity")
 
 
 class Waits:
@@ -59,7 +59,7 @@ class Waits:
         self._lock = make_lock()
         self._entries: dict[int, tuple[Wait, float]] = {}
         self._numbers = count(1)
-        self._background = Background("mainstay-waits")
+        self._background: Background | None = None
         self._is_posted = self._is_written = False
 
     def show(self, plan: Plan, attempt: int, failure: Outcome | None, delay: float) -> int:
@@ -84,12 +84,18 @@ class Waits:
                 self._post_locked()
 
     def _post_locked(self) -> None:
+        if self._background is None:
+            from mainstay.runtime.background import Background
+
+            self._background = Background("mainstay-waits")
         if not self._is_posted:
             self._is_posted = not self._background.post(self._write).is_done
 
     def _write(self) -> None:
         """Writes the entries, a moment later: others may come meanwhile."""
+        from mainstay.core.base.spaces import Space
         from mainstay.core.telemetry.waits import Wait, put_up
+        from mainstay.runtime.identity import process_name
 
         self._closed.wait(_PAUSE)
         with self._lock:
@@ -103,7 +109,7 @@ class Waits:
         if listed or self._is_written:
             decide = put_up(process_name(), listed, len(entries) - len(listed))
             with suppress(Exception):  # unavailable: what is shown is no part of a call
-                self._store.transact(SPACE, self._key, decide)
+                self._store.transact(Space.WAITS.value, self._key, decide)
                 self._is_written = bool(listed)
 
     def close(self) -> None:
@@ -113,4 +119,5 @@ class Waits:
             self._entries.clear()
             if self._is_written:
                 self._post_locked()
-        self._background.close(5.0)
+        if self._background is not None:
+            self._background.close(5.0)

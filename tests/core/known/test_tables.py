@@ -356,6 +356,13 @@ def test_a_row_reads_like_what_it_is():
     assert repr(status_row(429)) == "Row(throttled, 'status 429')"
 
 
+def test_the_row_of_a_status_is_made_once():
+    """What is known of it is one object; what no server sends is not kept."""
+    assert status_row(503) is status_row(503)
+    assert repr(status_row(999)) == repr(status_row(999))
+    assert status_row(999) is not status_row(999)
+
+
 @pytest.mark.parametrize(
     "error",
     [

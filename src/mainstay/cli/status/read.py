@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from mainstay.cli.circuits.tables import age, ranked
 from mainstay.cli.screen.progress import watched
+from mainstay.core.base.spaces import Space
 from mainstay.core.idempotency.record import RecordState
 from mainstay.core.idempotency.record import decode as decode_record
 from mainstay.core.inbox.items import RANKS
@@ -20,7 +21,6 @@ from mainstay.drivers.inbox.circuit_admin import shared_circuits
 from mainstay.drivers.inbox.scan import listed
 from mainstay.runtime.identity import has_ended
 from mainstay.runtime.reports.report_failure import report
-from mainstay.runtime.waits import SPACE as WAITS
 from mainstay.sinks.delivery.spill import spilled
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def read_status(engine: Engine, folders: Sequence[str] = ()) -> Status:
         found = _running(address, value, now)
         if found is not None:
             running.append(found)
-    boards = [board for _, board in listed(store, WAITS, read_board)]
+    boards = [board for _, board in listed(store, Space.WAITS.value, read_board)]
     alive = [board for board in boards if not has_ended(board.process)]
     waits = [wait for board in alive for wait in board.waits if wait.until > now]
     return Status(

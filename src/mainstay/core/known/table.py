@@ -319,15 +319,23 @@ def status_row(status: int) -> Row:
     >>> status_row(504)
     Row(timeout, ambiguous, 'status 504')
     """
-    return _status_rows[status] if status in _status_rows else _new_status_row(status)
+    return _status_rows[status]
 
 
-def _new_status_row(status: int) -> Row:
-    return Row(kind_of_status(status), f"status {status}", ambiguous=status in AMBIGUOUS_STATUSES)
+class _StatusRows(dict[int, Row]):
+    """One row for each status, so that what is known of it is one object too.
+
+    A row is made when its status is first seen: all of them take longer than the rest of this
+    module. No server sends others than those that are kept.
+    """
+
+    def __missing__(self, status: int) -> Row:
+        is_ambiguous = status in AMBIGUOUS_STATUSES
+        made = Row(kind_of_status(status), f"status {status}", ambiguous=is_ambiguous)
+        return self.setdefault(status, made) if status in range(100, 600) else made
 
 
-_status_rows = {status: _new_status_row(status) for status in range(100, 600)}
-"""One row for each, so that what is known of it is one object too."""
+_status_rows = _StatusRows()
 
 
 def _status(exception: BaseException) -> tuple[int | None]:
