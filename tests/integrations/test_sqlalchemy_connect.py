@@ -95,6 +95,67 @@ def test_a_connection_that_comes_late_is_closed(proxy, engine):
     wait_until(lambda: proxy.open_connections == 0, "the connection has ended")
 
 
+# --- the pool -------------------------------------------------------------------------------------
+
+ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 600}
+
+
+@pytest.mark.parametrize("database", ["postgresql", "sqlite"])
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_pool_that_has_no_connection_free_is_given_up(postgres_url, tmp_path, database, source):
+    """With any database; nothing was sent. `pool_timeout` holds where there is no deadline."""
+    lite = f"sqlite:///{tmp_path}/shop.db"
+    url = lite if database == "sqlite" else scheme(postgres_url, "psycopg")
+    engine = sqlalchemy.create_engine(url, **ONE)
+    with engine.connect():
+        with deadline.within(0.3), pytest.raises(sqlalchemy.exc.TimeoutError) as caught:
+            run_transaction(source(engine), one, policy=THREE)
+        assert is_late(caught.value)
+    with deadline.within(60.0):
+        assert run_transaction(source(engine), one, policy=THREE) == 1
+    engine.dispose()
+    with engine.connect(), deadline.within(0.3), pytest.raises(sqlalchemy.exc.TimeoutError):
+        run_transaction(source(engine), one, policy=THREE)
+    engine.dispose()
+
+
+def test_the_pool_of_an_async_engine_as_well(postgres_url):
+    """Its queue waits in the loop."""
+
+    async def main():
+        engine = create_async_engine(scheme(postgres_url, "asyncpg"), **ONE)
+        async with engine.connect():
+            with deadline.within(0.3), pytest.raises(sqlalchemy.exc.TimeoutError) as caught:
+                await arun_transaction(engine, aone, policy=THREE)
+        await engine.dispose()
+        return caught.value
+
+    assert is_late(asyncio.run(main()))
+
+
+def test_an_attached_engine_keeps_the_limit_when_it_is_disposed_of(tmp_path):
+    """It has another pool from then on."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/shop.db", **ONE)
+    attach(engine)
+    engine.dispose()
+    with engine.connect(), deadline.within(0.1), pytest.raises(sqlalchemy.exc.TimeoutError):
+        engine.connect()
+    engine.dispose()
+
+
+def test_the_timeout_of_a_pool_that_is_shorter_stays(tmp_path):
+    """The deadline only shortens it."""
+    short = ONE | {"pool_timeout": 0.05}
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/shop.db", **short)
+    attach(engine)
+    with engine.connect():
+        with deadline.within(600.0), pytest.raises(sqlalchemy.exc.TimeoutError):
+            engine.connect()
+        with pytest.raises(sqlalchemy.exc.TimeoutError):
+            engine.connect()
+    engine.dispose()
+
+
 # --- until it can be used -------------------------------------------------------------------------
 
 

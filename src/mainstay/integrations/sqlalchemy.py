@@ -142,7 +142,8 @@ def attach(engine: Engine | AsyncEngine) -> None:
     connections are dropped from the pool, so that the next attempt connects anew; a transaction
     that was opened read-only (`postgresql_readonly`) keeps its connection. Each error of the driver
     carries a note with its kind, and whether the statement may have been applied. And the time that
-    is left limits connecting to PostgreSQL, as it does inside `run_transaction` in any case.
+    is left limits the wait for the pool and connecting to PostgreSQL, as it does inside
+    `run_transaction` in any case.
 
     >>> from sqlalchemy import create_engine, text
     >>> engine = create_engine("sqlite://")
@@ -158,6 +159,7 @@ def attach(engine: Engine | AsyncEngine) -> None:
     listened: Any = getattr(engine, "sync_engine", engine)
     event.listen(listened, "handle_error", _on_error)
     event.listen(listened, "do_connect", ConnectTimeout())
+    event.listen(listened, "engine_disposed", limit_connecting)  # it has another pool then
     limit_connecting(listened)
 
 

@@ -2,7 +2,8 @@
 
 Not for users: `attach` and `run_transaction` of sqlalchemy.py use it. A connection is limited until
 it can be used: name lookup, TLS and login, then what SQLAlchemy asks of a new one (types; the first
-one of an engine also the version of the server), and the ping of `pool_pre_ping` later on.
+one of an engine also the version of the server), and the ping of `pool_pre_ping` later on. The wait
+for a free connection of the pool is limited with every database.
 """
 
 from __future__ import annotations
@@ -29,15 +30,42 @@ _SETTING_UP: ContextVar[ExitStack | None] = ContextVar("mainstay_setting_up", de
 
 
 def limit_connecting(engine: Any) -> None:
-    """Has an engine connect to PostgreSQL within the time that is left, or not at all."""
+    """Limits the wait for the pool of an engine, and for new connections to PostgreSQL."""
     engine = getattr(engine, "sync_engine", engine)
-    if not isinstance(engine, sqlalchemy.Engine) or engine.dialect.name != "postgresql":
+    if not isinstance(engine, sqlalchemy.Engine):
+        return
+    _limit_pool(engine.pool)
+    if engine.dialect.name != "postgresql":
         return
     dialect: Any = engine.dialect
     if not isinstance(dialect.connect, _Connect):
         dialect.connect = _Connect(dialect)
         dialect.do_ping = partial(_ping, dialect, dialect.do_ping)
         event.listen(engine, "connect", _is_set_up)  # after those that SQLAlchemy has for itself
+
+
+def _limit_pool(pool: Any) -> None:
+    """Has a pool wait for a free connection no longer than the time that is left.
+
+    Its `pool_timeout` is one for all callers; its queue is asked for each of them.
+    """
+    queue = getattr(pool, "_pool", None)
+    plain = getattr(queue, "get", None)
+    if plain is not None and not isinstance(plain, _Get):
+        queue.get = _Get(plain)  # type: ignore[union-attr]
+
+
+class _Get:
+    """Stands for the `get` of the queue of a pool."""
+
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
+
+    def __call__(self, block: bool = True, timeout: float | None = None) -> Any:
+        left = deadline.remaining()
+        if left is not None:
+            timeout = max(0.0, left if timeout is None else min(left, timeout))
+        return self._plain(block, timeout)
 
 
 def bounded(dialect: Any, raw: Any, left: float) -> AbstractContextManager[None]:
