@@ -217,6 +217,20 @@ FOUND = {
     "net user /add ann otter": ("net user /add ann [redacted]"),
     "setenv DB_PASSWORD otter": ("setenv DB_PASSWORD [redacted]"),
     "prog -u ann --pass otter": ("prog -u ann --pass [redacted]"),
+    # forms and others
+    "--b\nContent-Disposition: form-data; filename=\"x\"; name='secret'\n\notter\n--b--": (
+        "--b\nContent-Disposition: form-data; filename=\"x\"; name='secret'\n\n[redacted]\n--b--"
+    ),
+    '<label for="pw">Password:</label> <span>otter</span>': (
+        '<label for="pw">Password:</label> <span>[redacted]</span>'
+    ),
+    'password = strcat("x", "otter")': ('password = strcat("[redacted]", "[redacted]")'),
+    'password = Value("otter")': ('password = Value("[redacted]")'),
+    '<<"password">> => <<"otter">>': ('<<"password">> => <<"[redacted]">>'),
+    "https://host/reset-password/Xk92pLqZ": ("https://host/reset-password/[redacted]"),
+    "passwords:\n  ann: otter!!\n  bob: garden gate": (
+        "passwords:\n  ann: [redacted]\n  bob: [redacted]"
+    ),
 }
 KEPT = (
     'secret = client.read_secret(name, "latest")',
@@ -258,6 +272,14 @@ KEPT = (
     "if card_number[0] == '4':",
     'headers.get("X-Token", "")',
     "password too short: minimum",
+    'assert token == "end"',
+    'if token == "else": self.parse_else()',
+    "password: { type: String, required: true, minlength: 8 }",
+    "NSString *password = [self.passwordField text];",
+    'document.cookie = "theme=dark; path=/";',
+    'password_field :password, class: "form-control"',
+    'String pw = new String(console.readPassword("Password: "));',
+    'ps = prepare("UPDATE users SET password = ? WHERE id = ?"); ps.setString(1, hash);',
 )
 
 

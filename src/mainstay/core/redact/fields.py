@@ -271,9 +271,11 @@ def _argument(text: str, value: Value) -> Value:
 def _is_closed(text: str, found: re.Match[str]) -> bool:
     """Whether the quote that opens before a name closes right behind its sign: `grep 'token='`."""
     at, quote = found.end(), text[max(0, found.start() - 1) : found.start()]
-    if quote != text[at] or not found[0].endswith("="):
+    if quote != text[at]:
         return False
-    return text[at + 1 : at + 2] in ("", " ", "\n")
+    behind = text[at + 1 : at + 2]
+    is_asked = ":" in found[0] and behind in (")", ",", ";")  # input("Password: ")
+    return is_asked or (found[0].endswith("=") and behind in ("", " ", "\n"))
 
 
 def _paired(text: str, user: Value) -> list[Value]:
@@ -317,6 +319,10 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
         text, max(0, found.start() - _GRANTED), found.end()
     ):
         return is_random(written, is_named=True)  # it takes a value behind `=` only
+    if _COMPARES.search(found[0]) and squashed(name).endswith("token"):
+        return is_random(written, is_named=True)  # of a parser: token == "else"
+    if squashed(name).endswith("cookie") and _PREFERENCES.fullmatch(written):
+        return False
     if found.lastgroup == "pair" and value.is_quoted:
         is_name = _IDENTIFIER.fullmatch(written) is not None and squashed(written).endswith(ENDINGS)
         return not is_name and not written.startswith("-")
@@ -326,6 +332,7 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
     return not _is_loose(found.lastgroup, value) or is_random(last, is_named=True)
 
 
+_COMPARES = re.compile(r"[!=]=")
 _MYSQL = re.compile(r"\b(?:mysql|mariadb)[\w-]{0,12} [^\r\n;|&]{0,160}--password[ ]\Z")
 
 

@@ -132,10 +132,15 @@ ISSUERS: tuple[tuple[str, str], ...] = (
     ("fio-u- tk-us-", r"[\w=-]{40,}+"),  # Frame.io, Scalingo
     ("key_live_ key_test_ secret_live_ secret_test_ token_live_ token_test_ api_live_", _RANDOM),
     ("api_test_", _RANDOM),
-    ("pcsk_ CCDB1_ syt_", r"[A-Za-z0-9]{2,40}_[\w-]{20,}+"),  # Pinecone, CockroachDB, Matrix
+    (
+        "pcsk_ CCDB1_ syt_",
+        r"(?:[A-Za-z0-9]{2,40}_[\w-]{20,}+|[A-Za-z0-9]{40,}+)",
+    ),  # Pinecone, CockroachDB, Matrix
     ("NRJS- NRIQ- NRSP- NRAA- NRBR-", r"[\w-]{16,}+"),  # New Relic
     ("amzn1.oa2-cs.v1.", _HEX),
-    ("ATTA", r"[a-f0-9]{72}"),  # Trello
+    ("ATTA", r"[a-f0-9]{60,76}(?!\w)"),  # Trello
+    ("gta_ ddp_ ddw_", _RANDOM),  # Gitea, Deno
+    ("APP_USR- TEST-", r"[0-9]{12,20}-[0-9]{4,8}-[a-f0-9]{32}"),  # Mercado Pago
     ("v^1.1#", r"[\w#^+/=]{40,}+"),  # eBay
     ("A3T", r"[A-Z0-9]{17}(?![A-Za-z0-9])"),  # AWS
     ("AQ.A", r"[\w-]{40,}+"),  # Google

@@ -403,6 +403,8 @@ SHAPES: tuple[Shape, ...] = (
             "/verif",
             "/confirm",
             "/invit",
+            "recover",
+            "unlock",
             "-reset/",
             "hooks/",
             "hook/",

@@ -22,7 +22,7 @@ _WORDS = frozenset(
     does readonly omitted unavailable value values redacted hidden masked removed filtered
     secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
     unrecognised flag argument option parameter permission include omit same-origin bcrypt scrypt
-    argon2 argon2id pbkdf2 can't please sorry
+    argon2 argon2id pbkdf2 can't please sorry new
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -54,7 +54,7 @@ _HOLDER = re.compile(
         |(?:change|replace)[_-]?me\w{0,20}
         |todo|placeholder|insert[_-]\w{1,40}|\w{0,12}[_-]?\.{3}|!vault|!reference|!ref)
     | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>|</\w{1,20}
-    | \[[A-Z_]{3,40}+\]
+    | \[[A-Z_]{3,40}+\]|\[(?:self|[a-z]+[A-Z]\w*+|\w++\.\w++)[\w.]*+(?:[ ]\w{1,40}+:?){1,4}+\]
     | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden|unchanged|leave|optional|required|empty
         |none|blank)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
@@ -85,7 +85,9 @@ _MESSAGE = re.compile(
     (?:[ ][\w'’,.()-]++){2,40}+[\s"'”\])}]*+""",
     re.VERBOSE,
 )
-_SCHEMA = re.compile(r"\{\s*+[\"'](?:type|\$ref|oneOf|anyOf|title|description|required)[\"']\s*+:")
+_SCHEMA = re.compile(
+    r"\{\s*+type:\s?+[A-Z]\w*+\b|\{\s*+[\"'](?:type|\$ref|oneOf|anyOf|title|description|required)[\"']\s*+:"
+)
 """What describes a field: a part of JSON Schema, not its value."""
 _REFERENCE = re.compile(
     r"(?:var|locals?|data|module|self|this|env|process|secrets|config|settings|cfg|opts"

@@ -101,7 +101,7 @@ _OTHER = re.compile(
     r"|realm|account"
     r"|order|job|build|commit|profile|release|server|client|id|uid|request|trace|status|code|line|version|type|at|by|in|on"
     r"|mode|algorithm"
-    r"|module|url|uri|key|service|app|argument|attribute|parameter|option|pattern|regex|permitted)"
+    r"|module|url|uri|key|service|app|argument|attribute|parameter|option|pattern|regex|permitted|class|placeholder|label|role)"
     r"[ _]?(?:id)?[\"']?[:= ]{1,3}\Z"
 )
 _DIRECT = re.compile(

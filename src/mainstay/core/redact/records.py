@@ -138,7 +138,8 @@ def in_manifests(text: str, names: SecretNames) -> Iterator[Span]:  # noqa: ARG0
 _SECTION = re.compile(r"(?m)^[ \t]{0,8}\[([\w.: \"-]{1,80}+)\][ \t]{0,8}\r?\n")
 _SETTING = re.compile(
     r"[ \t]{0,8}(?P<key>[\w.:/@*-]{1,100}?)[ \t]{0,8}[=:][ \t]{0,8}(?P<quote>[\"'])?+"
-    r"(?P<user>[\w.@-]{1,60}+:)?+(?P<value>(?(quote)[^\"'\r\n]|[^\s\"'\r\n]){1,400}+)[^\n]*+\n?+"
+    r"(?P<user>[\w.@-]{1,60}+:)?+(?P<value>(?(quote)[^\"'\r\n]{1,400}+"
+    r"|[^\s\"']{1,400}+(?:[ ][^\s\"'#;=:,]{2,40}+){0,3}+))[^\n]*+\n?+"
 )
 _ORDINARY = frozenset(
     """
@@ -169,7 +170,7 @@ _LISTS = ("credential", "credentials", "creds", "passwords", "passwd", "password
 def _is_entry(setting: re.Match[str], *, is_list: bool) -> bool:
     """Whether a setting of a secret section is a secret."""
     written = setting["value"]
-    if is_reference(written):
+    if is_reference(written) or is_prose(written):
         return False
     if is_random(written, is_named=True):
         return True
@@ -190,7 +191,8 @@ _MAP = re.compile(
 )
 _ENTRY_OF_MAP = re.compile(
     r"(?P<indent>[ \t]{1,60}+)(?:-[ ]{1,4}|[\"']?(?P<key>[\w.@/-]{1,60}+)[\"']?:[ ]{1,8}(?=\S))"
-    r"(?P<quote>[\"'])?+(?P<value>(?(quote)[^\"'\r\n]|[^\s\"'\[{&*!|>#:]){1,200}+)[\"']?"
+    r"(?P<quote>[\"'])?+(?P<value>(?(quote)[^\"'\r\n]{1,200}+"
+    r"|[^\s\"'\[{&*!|>#:][^\s\"'#:]{0,200}+(?:[ ][^\s\"'#=:,]{2,40}+){0,3}+))[\"']?"
     r"[ \t]{0,8}(?:\#[^\r\n]{0,100}+)?(?:\r?\n|\Z)"
 )
 _VALUES = ("value", "default", "plain", "plaintext", "text", "data", "current", "new")
@@ -336,7 +338,7 @@ _TEXT = re.compile(
     re.DOTALL,
 )
 _SIBLING = re.compile(
-    r"<(?:[\w.-]{1,40}[:-])?(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)>\s{0,40}+"
+    r"<(?:[\w.-]{1,40}[:-])?(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)(?:\s[^<>]{0,200}+)?+>\s{0,40}+"
     r"([\w$.-][\w$. -]{0,98}[\w$.-])\s{0,40}+:?\s{0,40}+"
     r"</[^<>]{1,100}+>\s{0,200}+(?:<[\w:.-]{1,100}+(?:\s[^<>]{0,400}+)?+>\s{0,40}+){0,3}+"
     r"([^<]{1,4000}+)",
@@ -347,7 +349,7 @@ _VALUE_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _PART = re.compile(
-    r"form-data;[^\r\n]{0,100}?name=\\*+\"?([\w$.\[\]-]{1,100}+)[^\r\n]{0,400}+"
+    r"form-data;[^\r\n]{0,100}?(?<![a-z])name=\\*+[\"']?([\w$.\[\]-]{1,100}+)[^\r\n]{0,400}+"
     r"(?:\r?\n[^\r\n]{1,400}+){0,8}+"
     r"\r?\n\r?\n((?:(?!\r?\n--).){1,16000}+)",
     re.DOTALL,
@@ -411,7 +413,10 @@ def in_siblings(text: str, names: SecretNames) -> Iterator[Span]:
     for pattern, name, value in ((_SIBLING, 1, 2), (_VALUE_BEFORE, 2, 1)):
         for found in pattern.finditer(text):
             is_head = "<th" in found[0][3:].lower() and found[0][:3].lower() == "<th"
-            if names.kind(found[name]) and found[value].strip() and not is_head:
+            written = found[value].strip()
+            if not names.kind(found[name]) or not written or is_head or is_prose(written):
+                continue
+            if not is_plain(written, found[name], is_quoted=False):
                 yield found.span(value)
 
 

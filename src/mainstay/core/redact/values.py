@@ -24,7 +24,7 @@ class Value(NamedTuple):
 
 _WRAPPER = re.compile(
     r"""(?:(?:[A-Za-z_]\w{0,30}+(?:\.|::|->)){0,3}+
-      (?:Some|Option|Optional|Maybe|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
+      (?:Some|Value(?:::String)?|Option|Optional|Maybe|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
       |from|of|Ptr|List|Seq|Set|listOf|setOf
       |fromString|strdup|_?T|_|TEXT|L|secret|(?:un)?b64(?:en|de)code|unhexlify|sha[0-9]{1,3}+
       |md5|quote|c_str|Literal|hashpw|NewSecret|toSecret|Secur\w{0,20}+|StringBuilder|to_?[Bb]ytes
@@ -50,7 +50,7 @@ _WRAPPER = re.compile(
     re.VERBOSE,
 )
 _OPENING = re.compile(
-    r"(?:U&|u8R?|LR?|raw|[bBrRuUfFNEcs@$]{0,2}+)(?P<hashes>#{0,3})(?P<slashes>\\*+)"
+    r"(?:U&|u8R?|LR?|raw|~[sS]|[bBrRuUfFNEcs@$]{0,2}+)(?P<hashes>#{0,3})(?P<slashes>\\*+)"
     r"(?P<quote>\"\"\"|'''|''(?=\w)|\"\"(?=\w)|``(?=\w[^`'\r\n]{0,200}+'')|[\"'`“«»„”"
     r"\u2018\u2019\u201a\u2039\u203a\u300a\u300c\u300e\u3010\u00b4\uff02\uff07])"
 )
@@ -203,7 +203,7 @@ _GLUED = re.compile(r"(?<![\"'])[\"']([A-Za-z0-9!#$%*+@_-]{3,200}+)(?=[\s;,)]|\Z
 _SPREAD = re.compile(r"[\"'](?:\.join\([ ]?[\[(]|[ ]?%[ ]?\(|\.format\()")
 """Behind a text that the texts in brackets are put into."""
 _PUT_TOGETHER = re.compile(
-    r"(?i)(?:[a-z_]\w{0,20}+\.)?(?:concat\w{0,5}|paste0?|str_?c|join|cat|s?printf|format)"
+    r"(?i)(?:[a-z_]\w{0,20}+\.)?(?:concat\w{0,5}|paste0?|str_?c(?:at)?|join|cat|s?printf|format)"
     r"\([ ]?[\[(]?"
 )
 _PART = re.compile(r"[^\"'()\[\]\r\n]{0,40}+(?:\"([^\"\r\n]{0,200}+)\"|'([^'\r\n]{0,200}+)')")

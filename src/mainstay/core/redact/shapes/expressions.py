@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _REACH = 240
 _END = re.compile(r"[\r\n]|%>|\}\}")
 _FALLBACK = re.compile(
-    r"""(?:(?P<or>(?:\|\||\?\?|\?:|\b(?:or|else))[ ]{0,4}|[ ]\?[ ](?:[^\r\n:]{1,80}[ ]:[ ])?)
+    r"""(?:(?P<or>(?:(?:\|\||\?\?|\?:)[ ]{0,4}|(?<=[ )\]])(?:or|else)[ ]{1,4})
+       |[ ]\?[ ](?:[^\r\n:]{1,80}[ ]:[ ])?)
       |\|[ ]?default[ ](?=["'])
       |\b(?:default|d|fallback|orelse|or_else|unwrap_or|getorelse|getordefault|ifempty|if_empty)
        \([ ]?

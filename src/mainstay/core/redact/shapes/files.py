@@ -109,8 +109,8 @@ CHAP = (  # chap-secrets of PPP
     r"[ \t]{1,9}[*0-9./]{1,20}[ \t]{0,9}$"
 )
 LINKED = (  # https://host/reset-password/…
-    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit|hook)[\w-]{0,30}/"
-    r"(?:[a-z0-9-]{1,40}/){0,2}(?P<secret>[\w~=-]{12,200}+)(?![\w.])"
+    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit|hook|recover|unlock)[\w-]{0,30}/"
+    r"(?:[a-z0-9-]{1,40}/){0,2}(?P<secret>[\w~=-]{8,200}+)(?![\w.])"
 )
 WIFI = r"(?i)\bWIFI:[^\r\n]{0,200}?(?<=[;:])P:(?P<secret>(?:[^;\\\r\n]|\\.){1,100}+)"
 USERLIST = (  # PgBouncer
