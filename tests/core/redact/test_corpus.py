@@ -48,7 +48,7 @@ FOUND_IN_FIFTH = Counter(
         "private-keys": 21,
         "quoting": 29,
         "sentences": 29,
-        "sql": 17,
+        "sql": 18,
         "text-in-text": 31,
         "token-shapes": 35,
         "url": 21,
@@ -57,7 +57,43 @@ FOUND_IN_FIFTH = Counter(
     }
 )
 """The same of the fifth corpus."""
-CHANGED = {score.FOURTH: 4, score.FIFTH: 5}
+FOUND_IN_SIXTH = Counter(
+    {
+        "calls": 14,
+        "cards": 14,
+        "cli-any-program": 19,
+        "cli-archives-clouds": 24,
+        "cli-databases": 13,
+        "cli-network": 12,
+        "config-formats": 17,
+        "connection-strings": 14,
+        "deciding-names": 19,
+        "driver-logs": 16,
+        "fields": 19,
+        "fields-languages": 14,
+        "files": 21,
+        "forms-multipart": 23,
+        "headers": 21,
+        "headers-structured": 12,
+        "long-texts": 12,
+        "name-value": 16,
+        "other-notation": 15,
+        "private-keys": 14,
+        "quoting": 19,
+        "real-logs": 20,
+        "sentences": 13,
+        "sql": 16,
+        "texts-in-texts": 17,
+        "tokens-cloud": 15,
+        "tokens-issuers": 19,
+        "url-params": 20,
+        "url-userinfo": 18,
+        "validation": 18,
+        "xml": 13,
+    }
+)
+"""The same of the sixth corpus."""
+CHANGED = {score.FOURTH: 4, score.FIFTH: 4, score.SIXTH: 5}
 """At most so many harmless texts of those halves may lose something."""
 
 
@@ -107,7 +143,8 @@ def test_secrets_of_a_third_and_later_authors_are_found(corpus, scored):
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 @pytest.mark.parametrize(
-    ("corpus", "least"), [(score.FOURTH, FOUND), (score.FIFTH, FOUND_IN_FIFTH)]
+    ("corpus", "least"),
+    [(score.FOURTH, FOUND), (score.FIFTH, FOUND_IN_FIFTH), (score.SIXTH, FOUND_IN_SIXTH)],
 )
 def test_secrets_that_nobody_has_read_are_found_as_before(corpus, least):
     """No group of an unread half may lose what it had; no text of it is shown."""
