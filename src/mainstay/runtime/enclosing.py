@@ -277,4 +277,5 @@ def _read(frame: FrameType) -> Enclosure:
 
 def enclosing_end() -> float:
     """The earliest end of the attempts that enclose the caller."""
-    return min((each.end for each in enclosures()), default=NEVER)
+    found = enclosures()
+    return min([each.end for each in found]) if found else NEVER
