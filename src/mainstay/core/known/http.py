@@ -51,8 +51,8 @@ def status_of(exception: BaseException) -> int | None:
     if KEEPS_SIGNALS[type(exception)]:
         carried = exception.__dict__
         response = carried.get("response")
-        if response is None and "status_code" not in carried and "status" not in carried:
-            return None
+        if "status_code" not in carried and "status" not in carried:
+            return None if response is None else status_of_response(response)
         status, other = carried.get("status_code"), carried.get("status")
     else:
         status, other = attribute(exception, "status_code"), attribute(exception, "status")
