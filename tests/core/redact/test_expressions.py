@@ -231,6 +231,23 @@ FOUND = {
     "passwords:\n  ann: otter!!\n  bob: garden gate": (
         "passwords:\n  ann: [redacted]\n  bob: [redacted]"
     ),
+    # what the other half of that corpus had
+    "postgres://ann:otter ird p@ss@db:5432/shop": ("postgres://ann:[redacted]@db:5432/shop"),
+    "GET /weather?q=Oslo&appid=4aa0107026f1e632d03f19adfc7c7456&units=metric": (
+        "GET /weather?q=Oslo&appid=[redacted]&units=metric"
+    ),
+    "KEYSTORE_PASSPHRASE: otter.train.coming": ("KEYSTORE_PASSPHRASE: [redacted]"),
+    "KEYSTORE_PASSPHRASE=otter.train.coming": ("KEYSTORE_PASSPHRASE=[redacted]"),
+    "TOTP: 20938471 does not verify": ("TOTP: [redacted] does not verify"),
+    "{user=ann, password=silver otter set, host=db}": ("{user=ann, password=[redacted], host=db}"),
+    "Driver=x;UID=ann;PWD={br}}otter7};": ("Driver=x;UID=ann;PWD={[redacted]};"),
+    '("name", "access_token"), ("value", "otter")': (
+        '("name", "access_token"), ("value", "[redacted]")'
+    ),
+    '"pgbouncer" "otter-Plain14"': ('"pgbouncer" "[redacted]"'),
+    "sentinel auth-pass mymaster otter": ("sentinel auth-pass mymaster [redacted]"),
+    'CMD ["node","app.js","--token","otter"]': ('CMD ["node","app.js","--token","[redacted]"]'),
+    "rejected sk_acme_qBjUsLLvUVFOO6ceAfIN3vQzkfNK6RyE": ("rejected [redacted]"),
 }
 KEPT = (
     'secret = client.read_secret(name, "latest")',
@@ -280,6 +297,13 @@ KEPT = (
     'password_field :password, class: "form-control"',
     'String pw = new String(console.readPassword("Password: "));',
     'ps = prepare("UPDATE users SET password = ? WHERE id = ?"); ps.setString(1, hash);',
+    'if not password: raise ValueError("password is required")',
+    'token = "${{ secrets.GITHUB_TOKEN }}"',
+    'echo "::add-mask::$TOKEN"',
+    "--- PASS: TestTokenRefresh (0.03s)",
+    "Passwords: at least 12 characters, one digit, one symbol",
+    "DB_PASSWORD = settings.database.password",
+    "SECRET_KEY=config.main.key",
 )
 
 

@@ -512,7 +512,8 @@ HOSTILE = [
     '"a" "password" "b" ', "[a] AUTH b ", "password: Option[a] = Some(", "strcmp('abcd', password",
     "password.equals('", "'abcd' is x in schema['a'] ", "api key = a b\n", "password too short: a ",
     "net use a ", "password = a ? b : ", "set_password('a', 'b', ", "password: {{ a | default ",
-    "SetEnv TOKEN a ", "TOKEN REG_SZ a ", "password was: ab cd ",
+    "SetEnv TOKEN a ", "TOKEN REG_SZ a ",
+    "://a:b c@d@e ", ";PWD={a}}b", '"--token","a",', "password was: ab cd ",
 ]  # fmt: skip
 ENOUGH = 20_000
 

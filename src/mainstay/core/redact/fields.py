@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(
     r"""(?<![\w$.-])(?:
-      (?P<option>--?[A-Za-z][\w-]*+)["']?+,?[ \t]++(?![-=:|])       # --password hunter2
+      (?P<option>--?[A-Za-z][\w-]*+)(?:["']?+,?[ \t]++|["'],(?=["']))(?![-=:|])   # --token x
     | (?:(?<=[(\[{]["'`])|(?<=[(\[{][ b]["'])|(?<=\{<<"))
       (?P<pair>[\w$.-]++)["'](?:>>)?+,[ \t]{0,60}+  # ("token", "x")
     | (?:(?<=[\[{(])|(?<=[\[{(]:))
@@ -111,6 +111,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_-]+")
 _FIELD_OF_GO = re.compile(r"[A-Z]\w{0,60}+:")
 _QUOTES = frozenset("'\"")
 _ASSIGNED = ("name", "quoted", "typed")
+_ODBC = re.compile(r"\{((?=[^\r\n]{0,200}?\}\})(?:[^{}\r\n]|\}\}){1,200}+)\}(?=;|\Z)")
+"""A value of ODBC that has a brace in it, which is doubled."""
 _USER = re.compile(
     r"(?i)\b(?:user(?:name)?|usr|login|uid|account)[\"']?[ ]?[:=][ ]?\S{1,30}[ ,;/|]{1,3}\Z"
 )
@@ -232,9 +234,9 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str, first: int) 
         return [] if is_none else [value[:2]]
     if text[at : at + 1] in _QUOTES and _is_closed(text, found):
         return []
-    box = boxed(text, at, is_tight=found[0].endswith("=")) if what == SECRET else None
-    if box is not None and not is_plain(text[box.start : box.end], name, is_quoted=False):
-        return [box[:2]]
+    box = _boxed(text, found, name) if what == SECRET else None
+    if box is not None:
+        return [box]
     value = value_at(text, at, None if what == SECRET else _WEAK_LENGTH)
     if value.end >= at + _WEAK_LENGTH and is_random(text[value.start : value.end]):
         value = value_at(text, at)
@@ -259,6 +261,18 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str, first: int) 
     if not hidden and what == SECRET and kind in _ASSIGNED:
         return list(fallbacks(text, at, name))
     return [each[:2] for each in hidden]
+
+
+def _boxed(text: str, found: re.Match[str], name: str) -> Span | None:
+    """What stands in brackets as a value: `Some(x)`, `;PWD={x}}y}`."""
+    at = found.end()
+    braced = _ODBC.match(text, at) if text.startswith("{", at) else None
+    if braced is not None and text[max(0, found.start() - 1) : found.start()] == ";":
+        return braced.span(1)
+    box = boxed(text, at, is_tight=found[0].endswith("="))
+    if box is None or is_plain(text[box.start : box.end], name, is_quoted=False):
+        return None
+    return box[:2]
 
 
 def _argument(text: str, value: Value) -> Value:
@@ -299,12 +313,29 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
     is_label = not value.is_quoted and written.endswith(":") and found[0].rstrip().endswith(":")
     if is_label or (found.lastgroup == "name" and _is_empty_field(text, found, written)):
         return False  # the name of what follows
+    if what == "pass" and _TESTED.match(text, value.end):
+        return False  # --- PASS: TestX (0.03s)
+    if found.lastgroup == "name" and _is_phrase(found, name, written):
+        return True
     if value.start >= value.end or not is_secret_value(
         what, name, written, is_quoted=value.is_quoted, is_assigned=_is_assigned(found)
     ):
         return False
     is_count = written.isdigit() and len(written) < 8 and _is_counted(text, found.start(), value)
     return not is_count and _is_written(text, value, found, name)
+
+
+def _is_phrase(found: re.Match[str], name: str, written: str) -> bool:
+    """Whether words with dots are the value of a variable of the environment, and no code."""
+    is_variable = name.isupper() and found[0].endswith((": ", "=")) and " =" not in found[0]
+    return is_variable and _DOTTED.fullmatch(written) is not None
+
+
+_DOTTED = re.compile(
+    r"(?!(?:var|locals?|data|module|self|this|env|process|secrets|config|settings|cfg|opts|options"
+    r"|args|os|app|django|com|org|net|io)\.)[a-z]{2,20}(?:\.[a-z]{2,20}){2,5}"
+)
+_TESTED = re.compile(r"[ ]\([0-9.]{1,9}m?s\)")
 
 
 def _is_assigned(found: re.Match[str]) -> bool:

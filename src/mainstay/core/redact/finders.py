@@ -172,6 +172,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
             "defin",
             "chang",
             "creat",
+            "value",
             '" "',
         ),
         in_setters,

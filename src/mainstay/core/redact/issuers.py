@@ -225,7 +225,7 @@ ISSUED = (*(prefix for prefixes, _ in ISSUERS for prefix in prefixes.split()), *
 def _token() -> re.Pattern[str]:
     """Any of those tokens; compiled once a text has such a prefix, not at import."""
     rows = [f"(?:{'|'.join(map(re.escape, prefixes.split()))}){rest}" for prefixes, rest in ISSUERS]
-    rows.append(f"(?:{'|'.join(map(re.escape, ANY_ISSUER))})(?P<any>{_MIXED})")
+    rows.append(f"(?:{'|'.join(map(re.escape, ANY_ISSUER))})(?:[a-z]{{2,12}}_)?(?P<any>{_MIXED})")
     return re.compile(f"(?<![A-Za-z0-9])(?:{'|'.join(rows)})", re.ASCII)
 
 

@@ -54,8 +54,8 @@ WORDS = frozenset("clave pwd pass pw psw pin cvv cvc otp sig jwt pat cred".split
 """Short names, secret as a whole word at the end of a name: `db_pass` is, `bypass` is not."""
 
 WEAK = frozenset(
-    "pin puk pepper cvv cvc otp session sid auth signature sig pat csrf xsrf hmac assertion "
-    "verifier salt seed cert jwt community sk encrypt".split()
+    "pin puk pepper cvv cvc otp totp hotp session sid auth signature sig pat csrf xsrf hmac "
+    "assertion verifier salt seed cert jwt community sk encrypt".split()
 )
 """Words at the end of a name whose value must look like a secret."""
 

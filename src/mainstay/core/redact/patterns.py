@@ -157,7 +157,7 @@ _USERINFO = (  # JSON may have a backslash before a slash
 )
 _SPACED = (  # a password of some words, or with quotes in it
     r"://[\w.%+-]{0,60}+:(?P<secret>(?![0-9]{1,5}[ /\"'`])"
-    r"(?:[^\s@:/\"'<>]{1,60}+(?:[ ][^\s@:/\"'<>]{1,60}+){1,3}"
+    r"(?:[^\s@:/\"'<>]{1,60}+(?:[ ](?:[^\s@:/\"'<>]|@(?=[^\s@/]{1,60}@)){1,60}+){1,3}"
     r"|[^\s@:/,;<>(){}\"'`]{0,60}+(?:[\"'`<>][^\s@:/,;<>(){}\"'`]{0,60}+){1,4}+))"
     r"@(?=[\w.-]{1,255}+(?:[:/?]|\Z))"
 )
@@ -381,6 +381,8 @@ SHAPES: tuple[Shape, ...] = (
         _cisco,
     ),
     (("&p=", "&u"), re.compile(_LETTERS), _groups),
+    (("appid=",), re.compile(r"[?&]appid=(?P<secret>[0-9a-f]{32})(?!\w)"), _group),  # of maps
+    (("auth-pass ",), re.compile(files.SENTINEL), _if_written),
     (("jdbc:cubrid",), re.compile(_CUBRID), _group),
     (("wifi:",), re.compile(files.WIFI), _group),
     (("community ",), re.compile(files.COMMUNITY), _groups),
@@ -413,6 +415,7 @@ SHAPES: tuple[Shape, ...] = (
         _if_dense,
     ),
     (("userlist", '"md5', "'md5", '" "scram-'), re.compile(files.USERLIST), _groups),
+    (('" "',), re.compile(files.LOGINS), _if_named_random),
     ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
     (
         ("auth", "login", "logon", "log in", "logged in", "sign in", "signin", "unlock"),
@@ -429,7 +432,7 @@ SHAPES: tuple[Shape, ...] = (
     (("auth\r", "auth\n"), re.compile(files.RESP), _group),
     (('"pass ', "'pass ", '"auth ', "'auth "), re.compile(files.SENT), _group),
     (("password ",), re.compile(files.SET_UP), _if_named_random),
-    (("::add-mask", "::set-output"), re.compile(files.MASKED), _groups),
+    (("::add-mask", "::set-output"), re.compile(files.MASKED), _if_written),
     (("basicauth", "basic_auth", "basic-auth"), re.compile(_BASIC), _group),
     (("send ",), re.compile(files.EXPECTED), _group),
     (("credential", "authenticat"), re.compile(_GIVEN), _if_dense),

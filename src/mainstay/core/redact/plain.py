@@ -23,6 +23,7 @@ _WORDS = frozenset(
     secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
     unrecognised flag argument option parameter permission include omit same-origin bcrypt scrypt
     argon2 argon2id pbkdf2 can't please sorry new
+    raise return throw at between minimum maximum
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -33,7 +34,7 @@ _HOLDER = re.compile(
     | \$env:\w{2,60}+|\#\{[^}]{1,80}+\}?|\$\(\(.{1,60}?\)\)|cat[ ][~./$][\w./$-]{1,100}+
     | <base64[^<>]{0,60}+>|@Microsoft\.KeyVault\(.{0,200}
     | (?:id|src)=[a-z_./~-]{1,80}+(?:,\w.{0,80}+)?
-    | \$\{[^}]{1,80}+\}?|\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
+    | \$\{[^}]{1,80}+\}?|\$?\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
     | \$[A-Z_]{2,60}|\$[a-z_]{2,60};?|\$\([^)]{1,80}+\)
     | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@{1,2}[A-Za-z_]{2,40}@{0,2}
     | [:@]p[0-9]{1,3}|:[0-9]{1,3}
@@ -140,7 +141,7 @@ def is_secret_value(
     value = value.strip()
     if kind in (KEY, "sk", "encrypt"):
         return is_key(value) or (name.isupper() and _is_short_key(value))
-    if kind in ("pin", "puk", "otp", "cvv", "cvc"):
+    if kind in ("pin", "puk", "otp", "totp", "hotp", "cvv", "cvc"):
         digits = len(_DIGIT.findall(value))
         is_word = _ORDINARY.fullmatch(value) is not None or len(value) < 6
         return digits >= 3 + (kind == "pin") or (digits > 0 and not is_word)

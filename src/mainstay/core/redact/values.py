@@ -177,6 +177,7 @@ _IN_RECORD = re.compile(
     r"|[ ][A-Za-z]\w{0,40}+[:=][^\s=])"
 )
 """Words behind a value, to the next field of a record or to its end."""
+_WHOLE_RECORD = re.compile(r"((?:[ ][^\s=:,;\"'`#(){}\[\]<>|&]{1,40}+){1,6}+)(?=,[ ]\w{1,40}+=|\})")
 _IN_STRING = re.compile(r"=[^;=\r\n]{0,40};[ ]?\Z")
 _TO_SEMICOLON = re.compile(
     rf"((?:[ ]{{1,4}}[^\s;=\"'`(){{}}\[\]<>]{{1,40}}+){{1,6}})[ ]?(?=;)"
@@ -328,7 +329,10 @@ def all_words(text: str, name: int, value: Value) -> Value:
         return value if found is None else Value(value.start, found.end(found.lastindex or 0))
     is_first = name <= _LEAD * 2 or "\n" in before
     is_line = is_first and _FIRST.fullmatch(before.rpartition("\n")[2]) is not None
-    found = _IN_RECORD.match(text, value.end) if _OPENS.search(before) else None
+    is_opened = _OPENS.search(before) is not None
+    found = _WHOLE_RECORD.match(text, value.end) if is_opened else None
+    if found is None and is_opened:
+        found = _IN_RECORD.match(text, value.end)
     if found is None and not is_random(written, is_named=True):
         is_field = is_line or _FOLLOWS.search(before) is not None
         found = _IN_RECORD.match(text, value.end) if is_field else None

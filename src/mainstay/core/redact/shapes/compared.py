@@ -67,6 +67,10 @@ _QUOTED_ENTRY = re.compile(  # of MONITOR of Redis: "HSET" "user:1" "password" "
     r"(?<=\"[ ])\"(?:[\w.:-]{0,60}:)?(?P<name>[A-Za-z][\w.-]{1,60})\"[ ]"
     r"(?=\"(?P<secret>(?:[^\"\\\r\n]|\\.){1,400}+)\")"
 )
+_PAIRS = re.compile(  # ("name", "token"), ("value", "…")
+    r"[(\[][\"'](?i:name|key)[\"'],[ ]?[\"'](?P<name>[\w.-]{1,60})[\"'][)\]],[ ]?"
+    r"[(\[][\"'](?i:value|val)[\"'],[ ]?(?P<q>[\"'])(?P<secret>[^\"'\r\n]{1,400}+)(?P=q)"
+)
 _LOOSE = ("token", "cookie", "credential", "credentials", "authorization", "session")
 """Names of what a program reads, so that a word beside them may be any."""
 _IDENTIFIER = re.compile(r"[A-Za-z_-]+")
@@ -87,7 +91,7 @@ def in_comparisons(text: str, names: SecretNames) -> Iterator[Span]:
 
 def in_setters(text: str, names: SecretNames) -> Iterator[Span]:
     """The texts that something of a secret name is set to by a call."""
-    for pattern in (_SETTER, _QUOTED_ENTRY):
+    for pattern in (_SETTER, _QUOTED_ENTRY, _PAIRS):
         for found in pattern.finditer(text):
             if names.is_secret(found["name"]) and _is_value(found["name"], found["secret"]):
                 yield found.span("secret")

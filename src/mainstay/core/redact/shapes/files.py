@@ -94,7 +94,7 @@ RESP = (  # Redis, as it is sent
 )
 SET_UP = r"\bPASSWORD[ ]\w{1,40}+[ ]=[ ](?P<secret>\S{6,200}+)"  # of Elasticsearch
 MASKED = (  # ::add-mask::, of GitHub
-    r"::add-mask::(?P<secret>[^\s:]{3,400}+)"
+    r"::add-mask::(?P<secret>[^\s:\"']{3,400}+)"
     r"|::set-output[ ]name=\w{0,40}(?:token|secret|password|key)::(?P<output>[^\s:]{3,400}+)"
 )
 SENT = r"[\"'](?:PASS|AUTH)[ ](?P<secret>[^\s\"'\\]{4,200}+)(?=\r|\n|\\r|\\n)"
@@ -118,6 +118,10 @@ USERLIST = (  # PgBouncer
     r"\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]{0,9}$"
     r"|(?<=[\"'])(?P<md5>md5[0-9a-f]{32})(?=[\"'])"
 )
+LOGINS = (  # PgBouncer, a line of such a file by itself
+    r"\A\"[a-z_][\w.@-]{0,62}+\"[ \t]{1,4}\"(?P<secret>[^\"\s]{8,400}+)\"\s{0,9}\Z"
+)
+SENTINEL = r"\bsentinel auth-pass \S{1,100}+ (?P<secret>\S{4,200}+)"  # of Redis
 CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
     r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
     r"(?P<secret>[\w+/=]{4,400}+)"
