@@ -219,11 +219,17 @@ def test_a_rollback_waits_no_longer_than_the_deadline(proxy, engine, source):
     def fail(used):
         one(used)
         proxy.black_hole()
+        struck.append(True)
         raise KeyError("mine")
 
-    with deadline.within(0.3), pytest.raises(KeyError, match="mine"):
-        run_transaction(source(engine), fail, policy=THREE)
-    proxy.heal()
+    struck = []
+    for seconds in (0.3, 3.0, 30.0):  # a busy machine needs more to come so far
+        with deadline.within(seconds), pytest.raises((KeyError, *LATE)) as caught:
+            run_transaction(source(engine), fail, policy=THREE)
+        proxy.heal()
+        if struck:
+            break
+    assert caught.value.args == ("mine",)
     assert run_transaction(engine, one, policy=THREE) == 1
 
 

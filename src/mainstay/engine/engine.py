@@ -162,7 +162,7 @@ class Engine(EngineCalls, EngineView):
             return
         from mainstay.runtime.waits import Waits
 
-        if "circuits" in self.__dict__ or self._guards:
+        if "circuits" in self._made or self._guards:
             self._sharing = start_sharing(
                 self.store, self.circuits, self._guards, self._share_every
             )

@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainstay.core.base.change import ready
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,3 +77,6 @@ def datasets_of(definition: PipelineDefinition, common: Iterable[str]) -> tuple[
 
 def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*first, *second]))
+
+
+ready(OpenRun)

@@ -36,8 +36,8 @@ _READY = (
 )
 
 _LEAST = (
-    f"SELECT min(position) FROM {_BY_AGGREGATE} WHERE aggregate = ?1 AND hold = ?2 UNION ALL"
-    f" SELECT min(position) FROM {_BY_AGGREGATE} WHERE aggregate = ?1 AND hold = ?3"
+    f"SELECT min(position) FROM {_BY_AGGREGATE} WHERE aggregate = ? AND hold = ? UNION ALL"
+    f" SELECT min(position) FROM {_BY_AGGREGATE} WHERE aggregate = ? AND hold = ?"
 )
 _PARKED, _IS_READY, _BUSY = 0, 1, 2
 _TAKE = (
@@ -71,8 +71,8 @@ _LOOK = (
 )
 _DUE_NOW = (
     "SELECT id, phase FROM mainstay_outbox WHERE phase IN ('waiting', 'scheduled')"
-    " AND next_at > 0 AND (next_at <= ?1"
-    f" OR (phase = 'waiting' AND next_at > ?1 + {LONGEST_WAIT})) ORDER BY next_at, position"
+    " AND next_at > 0 AND (next_at <= ?"
+    f" OR (phase = 'waiting' AND next_at > ? + {LONGEST_WAIT})) ORDER BY next_at, position"
     " LIMIT 1000"
 )
 _PROMOTE = (
@@ -81,7 +81,7 @@ _PROMOTE = (
 )
 _EXPIRED = (
     f"SELECT {COLUMNS} FROM mainstay_outbox WHERE phase = 'claimed' AND lease_until > 0"
-    f" AND (lease_until <= ?1 OR lease_until > ?1 + {LONGEST_WAIT}) LIMIT 100"
+    f" AND (lease_until <= ? OR lease_until > ? + {LONGEST_WAIT}) LIMIT 100"
 )
 _UNREPORTED = (
     f"SELECT {COLUMNS} FROM mainstay_outbox WHERE has_item = 0 ORDER BY position LIMIT 100"
@@ -325,9 +325,9 @@ def _settle(
     return kept
 
 
-def _first(connection: sqlite3.Connection, aggregate: str, *holds: int) -> int | None:
+def _first(connection: sqlite3.Connection, aggregate: str, one: int, other: int) -> int | None:
     """The first position of an aggregate's rows that hold it in two ways."""
-    found = [row[0] for row in connection.execute(_LEAST, (aggregate, *holds))]
+    found = [row[0] for row in connection.execute(_LEAST, (aggregate, one, aggregate, other))]
     return min((each for each in found if each is not None), default=None)
 
 
@@ -365,9 +365,9 @@ def _find_due(connection: sqlite3.Connection, now: float) -> Look:
 def _promote(
     connection: sqlite3.Connection, now: float, rules: DeadRules
 ) -> tuple[tuple[Entry, Settlement], ...]:
-    for entry_id, phase in connection.execute(_DUE_NOW, (now,)).fetchall():
+    for entry_id, phase in connection.execute(_DUE_NOW, (now, now)).fetchall():
         connection.execute(_PROMOTE, (phase == "scheduled", entry_id))
-    late = _rows(connection, _EXPIRED, now)
+    late = _rows(connection, _EXPIRED, now, now)
     done = [crashed(entry, now, rules) for entry in late]
     _settle(connection, late, done)
     return tuple(zip(late, done, strict=True))
