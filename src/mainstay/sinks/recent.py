@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events.encode import encode
 from mainstay.ports import SinkWants
+from mainstay.sinks.queues import content_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,5 +36,5 @@ class RecentEvents:
 
     def records(self) -> Iterator[tuple[str, bytes]]:
         """The events as a log has them: the writer, who is this process, and the record."""
-        for event in self._events.copy():  # calls go on meanwhile
+        for event in content_of(self._events):  # calls go on meanwhile
             yield "", encode(event)

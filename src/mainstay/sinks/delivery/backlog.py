@@ -15,6 +15,7 @@ from mainstay.core.events.describe import describe
 from mainstay.runtime.reports.deferred_events import Facts
 from mainstay.sinks.delivery.seal import is_shortage
 from mainstay.sinks.delivery.slices import Slices
+from mainstay.sinks.queues import content_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,7 +136,7 @@ class Backlog:
     @property
     def queued(self) -> int:
         """How many events are in the queue."""
-        return sum(not isinstance(each, Ticket) for each in self.queue.copy())
+        return sum(not isinstance(each, Ticket) for each in content_of(self.queue))
 
     @property
     def _files(self) -> deque[Path]:
