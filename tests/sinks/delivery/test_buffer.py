@@ -14,6 +14,7 @@ import pytest
 from mainstay import Engine, RetryPolicy, SinkError
 from mainstay.errors import PolicyError
 from mainstay.events import CallSucceeded
+from mainstay.sinks.delivery.backlog import Backlog
 from mainstay.sinks.delivery.buffer import Buffer
 from mainstay.testing import scripted, virtual_time
 
@@ -99,6 +100,16 @@ def test_a_flush_waits_until_everything_is_delivered(buffer, other):
         made.put(event(number))
     assert made.flush()
     assert other.kept == numbers(10)
+
+
+def test_a_buffer_that_is_flushed_is_closed_with_its_thread(buffer, monkeypatch):
+    """Also if the thread has not cleared its batch yet when the flush is over."""
+    taken = buffer()
+    taken.put(CallSucceeded(operation="a"))
+    (thread,) = [each for each in threading.enumerate() if each.name == "mainstay-test"]
+    monkeypatch.setattr(Backlog, "is_safe", property(lambda _: False))
+    assert taken.close()
+    assert not thread.is_alive()
 
 
 def test_the_end_of_a_process_starts_no_thread_for_a_closed_buffer(buffer, other, monkeypatch):

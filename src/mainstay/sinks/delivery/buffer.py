@@ -199,7 +199,7 @@ class Buffer:
         if thread is not None and thread is not threading.current_thread():
             self._is_ending = self._hurries = True
             self._wake.set()
-            thread.join(1.0 if self._backlog.is_safe else 0.0)
+            thread.join(1.0 if is_done or self._backlog.is_safe else 0.0)
         return is_done
 
     def end(self) -> None:
