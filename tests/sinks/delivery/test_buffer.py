@@ -106,7 +106,7 @@ def test_a_buffer_that_is_flushed_is_closed_with_its_thread(buffer, monkeypatch)
     """Also if the thread has not cleared its batch yet when the flush is over."""
     taken = buffer()
     taken.put(CallSucceeded(operation="a"))
-    (thread,) = [each for each in threading.enumerate() if each.name == "mainstay-test"]
+    thread = taken._thread
     monkeypatch.setattr(Backlog, "is_safe", property(lambda _: False))
     assert taken.close()
     assert not thread.is_alive()
