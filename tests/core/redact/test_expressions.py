@@ -318,3 +318,29 @@ def test_a_word_is_found_where_only_its_place_shows_that_it_is_a_secret(text, le
 def test_what_has_such_a_place_and_is_no_secret_stays(text):
     """Names, docstrings, settings, messages, columns that are only copied."""
     assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT password FROM (VALUES (1, 'a')) AS t (id, name)",
+        "INSERT INTO users (name, password) SELECT ",
+        "COPY users (name, password) FROM STDIN;\nann\n\\.\n",
+        "the password_policy_Xk92LmQp7Zt was applied, passwordless_Xk92LmQp7Zt",
+    ],
+)
+def test_what_has_the_shape_and_no_secret_is_kept(text):
+    """Columns of other names, a row that is cut, a word that only begins like a secret's name."""
+    assert Redactor().text(text) == text
+
+
+def test_a_map_ends_where_its_indentation_does():
+    """What stands less deep than the name belongs to another."""
+    text = "  passwords:\n    ann: Correct7Horse9\n zone: Plain9word1\n"
+    assert Redactor().text(text) == text.replace("Correct7Horse9", "[redacted]")
+
+
+def test_a_value_that_is_not_deeper_is_found_by_its_looks():
+    """YAML has it deeper; what looks random is a secret there, too."""
+    text = "    password:\n  Correct7Horse9x\n"
+    assert Redactor().text(text) == text.replace("Correct7Horse9x", "[redacted]")
