@@ -120,6 +120,12 @@ ENDING = ("mainstay-release", "mainstay-renewer", "mainstay-lease-report", "main
 is closed; what their names begin with."""
 
 
+def _await_end(thread):
+    """Also of one that is listed and just being started, which cannot be joined yet."""
+    assert thread._started.wait(30.0)
+    thread.join(30.0)
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind():
     """After every test: no open attempt, no switch, no thread."""
@@ -131,6 +137,6 @@ def _nothing_is_left_behind():
     assert abandoned_threads() == 0
     for each in threading.enumerate():
         if each.name.startswith(ENDING):
-            each.join(30.0)
+            _await_end(each)
     left = {each for each in threading.enumerate() if each.name.startswith("mainstay")} - before
     assert not left
