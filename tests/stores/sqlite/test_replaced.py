@@ -32,7 +32,7 @@ def store(folder):
 def delete(folder):
     """As `rm kept.db*` does."""
     for each in folder.glob("kept.db*"):
-        each.unlink()
+        each.unlink(missing_ok=True)  # the last connection to close removes the WAL
 
 
 def replace(folder):
