@@ -168,7 +168,7 @@ def campaign(url, folder, *, workers, kills, seed, pauses=0.1):
         child, status = os.waitpid(-1, 0)
         if child == adder:
             assert status == 0, "the program that adds has failed"
-            adder = 0
+            adder = None
         else:
             running.discard(child)
             killed += 1
@@ -176,9 +176,14 @@ def campaign(url, folder, *, workers, kills, seed, pauses=0.1):
     for child in running:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    for child in [adder] * bool(adder) + [forked(relay, url, folder, 0, seed)]:
-        assert os.waitpid(child, 0)[1] == 0, "the last relay failed"
+    _ended_well(adder)  # before the last relay: it ends once it finds nothing more to send
+    _ended_well(forked(relay, url, folder, 0, seed))
     return problems(folder), {"killed": killed, "paused": paused}
+
+
+def _ended_well(child):
+    """Waits for a child; None for one that has ended already."""
+    assert child is None or os.waitpid(child, 0)[1] == 0, "the program that adds or sends failed"
 
 
 def _pause(child):

@@ -31,6 +31,8 @@ from tests.crash.sagas import Report, Trial, _Run
 
 EVERY = (1.0, 3.0)
 """Seconds for which the server runs between two ends."""
+STOPPED = ("add", "run_sagas", "recover", "relay")
+"""The jobs as they are stopped: relays last, because they end once nothing is left to send."""
 
 
 def add(url, folder, seed):
@@ -40,7 +42,7 @@ def add(url, folder, seed):
     draw, numbers = random.Random(seed), defaultdict(int)
     with _engine(url) as engine, (folder / "added").open("a") as notes:
         connection = None
-        while not (folder / "stop").exists():
+        while not (folder / "stop-add").exists():
             aggregate = str(draw.randrange(relays.AGGREGATES))
             numbers[aggregate] += 1
             made, is_kept = "", False
@@ -73,7 +75,7 @@ def run_sagas(url, folder, seed):
     """Runs sagas until it is stopped; notes each before it is begun."""
     draw = random.Random(seed)
     with _engine(url) as engine, (folder / "sagas").open("a", buffering=1) as notes:
-        while not (folder / "stop").exists():
+        while not (folder / "stop-run_sagas").exists():
             scenario, saga_id = draw.choice(list(SCENARIOS)), uuid.uuid4().hex
             notes.write(f"{scenario} {saga_id}\n")
             try:
@@ -87,7 +89,7 @@ def recover(url, folder):
     import threading
 
     stop = threading.Event()
-    threading.Thread(target=_wait_for, args=(folder / "stop", stop), daemon=True).start()
+    threading.Thread(target=_wait_for, args=(folder / "stop-recover", stop), daemon=True).start()
     with _engine(url) as engine:
         engine.sagas.register(*(_saga(folder, scenario) for scenario in SCENARIOS))
         engine.sagas.watch(stop, every=0.1)
@@ -114,7 +116,7 @@ def relay(url, folder, seed):
         made = engine.outbox.relay(publish, policy=_patient(), lease=2.0, poll=0.05, batch=20)
         thread = threading.Thread(target=made.run)
         thread.start()
-        while not (folder / "stop").exists():
+        while not (folder / "stop-relay").exists():
             assert thread.is_alive(), "the relay has ended"
             time.sleep(0.05)
         made.stop()
@@ -164,16 +166,19 @@ def campaign(server, folder, *, restarts, seed):
             time.sleep(draw.uniform(0.0, 1.0))
             server.start()
         time.sleep(EVERY[0])
-        (folder / "stop").touch()
-        found = [
-            f"{children.pop(child)} ended with {status}"
-            for child, status in [os.waitpid(each, 0) for each in list(children)]
-            if status
-        ]
+        found = [each for name in STOPPED for each in _stopped(name, children, folder)]
     finally:
         for child in [each for each in children if _is_running(each)]:
             os.kill(child, signal.SIGKILL)
     return found + relays.problems(folder), _check_sagas(server.url, folder)
+
+
+def _stopped(name, children, folder):
+    """Lets the processes of a job end, and waits for them; which of them failed."""
+    (folder / f"stop-{name}").touch()
+    ours = [child for child, job in children.items() if job == name]
+    ended = [(child, os.waitpid(child, 0)[1]) for child in ours]
+    return [f"{children.pop(child)} ended with {status}" for child, status in ended if status]
 
 
 def _is_running(child):

@@ -28,6 +28,32 @@ def test_relays_that_are_killed_lose_nothing_and_keep_the_order(postgres_url):
     assert done.stdout.count("ok") == 6, done.stdout
 
 
+SLOW = """
+import sys, time
+from pathlib import Path
+import tests.crash.outbox as outbox
+from tests.servers.databases import sqlite_place
+
+add = outbox.add
+
+def slow(*args):
+    outbox.time = type("Slow", (), {"sleep": lambda s: time.sleep(s * 10)})
+    add(*args)
+
+outbox.add, folder = slow, Path(sys.argv[1])
+print(outbox.campaign(sqlite_place(folder).url, folder, workers=4, kills=6, seed=5, pauses=0.0)[0])
+"""
+
+
+def test_what_is_added_after_the_last_kill_is_waited_for(tmp_path):
+    """The last relay ends if it finds nothing to send: all has to be added before it starts."""
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW, str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
 ADDED = """["a", "x", 1, true]
 ["b", "x", 2, true]
 ["c", "x", 3, false]
