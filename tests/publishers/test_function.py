@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from mainstay import MainstayError, deadline
+from mainstay import AttemptTimeout, MainstayError, RetryPolicy, deadline
 from mainstay.core.outbox.message import Message
 from mainstay.publishers.function import FunctionPublisher
 from mainstay.testing import PublisherContract, Received
@@ -120,6 +120,54 @@ def test_a_function_sees_the_deadline_of_its_caller(is_async):
 
     asyncio.run(run())
     assert 0.0 < seen[0] <= 500.0
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_task_that_an_attempt_starts_has_a_timeout_of_its_own(is_inside):
+    """The attempt cuts its own task alone: a function in another one would never end."""
+    policy = RetryPolicy(max_attempts=1, attempt_timeout=0.05)
+
+    async def publish(_message):
+        await asyncio.Event().wait()
+
+    publisher = FunctionPublisher(publish)
+
+    async def attempt():
+        if not is_inside:
+            return await publisher.publish(message())
+        started = asyncio.create_task(publisher.publish(message()))
+        await asyncio.sleep(0)
+        return started
+
+    async def run():
+        with pytest.raises(TimeoutError) as caught:
+            started = await policy.acall(attempt)
+            await started
+        return type(caught.value)
+
+    assert asyncio.run(run()) is (TimeoutError if is_inside else AttemptTimeout)
+
+
+def test_an_attempt_whose_time_is_cut_by_a_nearer_deadline():
+    """The nearer one counts, wherever it was set."""
+    policy = RetryPolicy(max_attempts=1, attempt_timeout=500.0)
+
+    async def publish(_message):
+        await asyncio.Event().wait()
+
+    publisher = FunctionPublisher(publish)
+
+    async def attempt():
+        with deadline.within(0.05):
+            await publisher.publish(message())
+
+    async def run():
+        with pytest.raises(TimeoutError):
+            await policy.acall(attempt)
+        with deadline.within(0.05), pytest.raises(TimeoutError):
+            await policy.acall(publisher.publish, message())
+
+    asyncio.run(run())
 
 
 def test_a_plain_function_that_outlasts_the_deadline_is_not_waited_for():

@@ -9,6 +9,7 @@ from mainstay.core.base.functions import is_async, is_awaitable
 from mainstay.core.base.validate import Checker
 from mainstay.deadline import remaining
 from mainstay.publishers.threads import WorkerThreads
+from mainstay.runtime.context import current_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,10 +59,15 @@ class FunctionPublisher:
 
     async def publish(self, message: Message) -> None:
         """Calls the function, and waits for it; no longer than the deadline of the caller."""
+        result: Any
+        if self._is_async and current_bound().cuts_here():  # a timeout here would be the second one
+            result = self.function(message)
+            if is_awaitable(result):
+                await result
+            return
         left = remaining()
         if left is not None and left <= 0.0:
             raise TimeoutError(f"no time is left for {message.id}; {self.url} was not called")
-        result: Any
         async with asyncio.timeout(left):
             if self._is_async:
                 result = self.function(message)

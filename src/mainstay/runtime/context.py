@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
         @property
         def outer(self) -> Bounding | None: ...
+        def cuts_here(self) -> bool: ...
 
     class HeldLease(Protocol):
         """The lease of a keyed call; until a monotonic moment no other call can take over."""
@@ -75,6 +76,10 @@ class Bound:
         self.end = end
         self.outer = outer
         self.is_over = False
+
+    def cuts_here(self) -> bool:
+        """Whether it cancels the running task at its end, which is yet to come: it does not."""
+        return False
 
 
 UNBOUND = Bound(NEVER, None)

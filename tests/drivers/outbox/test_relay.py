@@ -373,6 +373,47 @@ def test_a_relay_outlives_the_loss_of_its_connections(postgres_url):
     assert broker.got == ["a0", "a1", "a2"]
 
 
+def test_more_is_claimed_while_outcomes_are_written(outbox_place, monkeypatch):
+    """A relay that claims only after each write leaves its broker idle meanwhile."""
+    with engine_of(outbox_place) as engine:
+        for name in "abcdef":
+            add(engine, outbox_place, name, aggregate=name)
+        broker = Broker()
+        relay = engine.outbox.relay(broker, batch=1)
+        settle, most = relay._table.settle, []
+
+        def slow(entries, done):
+            eventually(lambda: len(broker.got) >= 3 or most)
+            most.append(len(broker.got))
+            return settle(entries, done)
+
+        monkeypatch.setattr(relay._table, "settle", slow)
+        relay.drain()
+    assert most[0] == 3  # and no more: those are what a worker that dies leaves to others
+    assert broker.got == list("abcdef")
+
+
+def test_outcomes_that_end_together_are_written_together(outbox_place, monkeypatch):
+    monkeypatch.setattr("mainstay.drivers.outbox.relay._MOMENT", 0.5)
+    turns = iter(range(100))
+    written = []
+
+    async def publish(_message):
+        for _ in range(next(turns)):
+            await asyncio.sleep(0)
+
+    with engine_of(outbox_place) as engine:
+        for name in "abcdefghij":
+            add(engine, outbox_place, name, aggregate=name)
+        relay = engine.outbox.relay(publish)
+        settle = relay._table.settle
+        monkeypatch.setattr(
+            relay._table, "settle", lambda *args: written.append(len(args[1])) or settle(*args)
+        )
+        relay.drain()
+    assert written == [10]
+
+
 @pytest.mark.parametrize("options", [{"batch": 0}, {"poll": 0}, {"lease": 7200}, {"retention": -1}])
 def test_options_are_checked(tmp_path, options):
     with engine_of(sqlite_place(tmp_path)) as engine:

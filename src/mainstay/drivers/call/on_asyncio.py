@@ -139,6 +139,11 @@ class Scope(Struct, eq=False):
     expired: Task[UserValue] | None = None
     """The task, once it was cancelled for being late; until then the lane knows it."""
 
+    def cuts_here(self) -> bool:
+        """Whether it cancels the running task at its end, which is yet to come."""
+        task = self.lane.queue.get(self)  # a task that was started inside has this bound as well
+        return task is not None and task is task_in(self.lane.loop) and now() < self.end < NEVER
+
     def failed(self, caught: BaseException) -> Exception:
         """What the attempt failed with; raises what is not for us to catch."""
         left = self._end()

@@ -41,6 +41,10 @@ _THREADS = 3
 """Steps of the table under way at once: a claim, a settlement, a renewal."""
 _SOON = 0.02
 """Seconds after which a claim is repeated that found only rows which others have locked."""
+_MOMENT = 0.001
+"""Seconds for which outcomes are collected before they are written, if most are yet to come."""
+_MOST_BATCHES = 2
+"""Batches under way, above which none is claimed: what a worker that dies leaves to others."""
 _LONGEST_JOIN = 2.0
 """Seconds for which the thread that listens is waited for: it may be connecting."""
 _PURGE_EVERY, _PURGES, _PURGED = 60.0, 10, 1000
@@ -184,6 +188,8 @@ class Relay:
         self._wake, self._ended = asyncio.Event(), asyncio.Event()
         self._flights: dict[str, _Flight] = {}
         self._finished: list[tuple[Entry, Settlement]] = []
+        self._settled_soon = 0
+        """Flights that have ended, and whose outcome is not written yet."""
         self._lanes: set[asyncio.Task[None]] = set()
         self._next_upkeep = self._next_purge = self._offset = 0.0
         self._is_ending = False
@@ -230,8 +236,8 @@ class Relay:
     async def _round(self, *, until_empty: bool) -> float | None:
         """One claim; the seconds to wait for the next one, or None if there is nothing left."""
         due = await self._upkeep()
-        if len(self._flights) > self._options.batch:  # one more is claimed while it is published
-            return self._options.poll  # a lane that ends wakes it
+        if not self._has_room():
+            return self._options.poll  # what ends wakes it
         is_idle = not self._flights
         batch = await self._claim(self._options.batch, is_idle=is_idle)
         if batch.entries or batch.parked:
@@ -241,6 +247,11 @@ class Relay:
         if until_empty and is_idle:
             return None
         return min(self._options.poll, due)
+
+    def _has_room(self) -> bool:
+        """Whether to claim: one more batch while one is published, and while others are written."""
+        under_way, batch = len(self._flights), self._options.batch
+        return under_way - self._settled_soon <= batch and under_way <= _MOST_BATCHES * batch
 
     async def _claim(self, room: int, *, is_idle: bool) -> ClaimedBatch:
         token = urandom(8).hex()
@@ -289,7 +300,10 @@ class Relay:
 
     def _ends(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
         self._finished.extend(ended)
+        self._settled_soon += len(ended)
         self._ended.set()
+        if not self._wake.is_set() and self._has_room():
+            self._wake.set()
 
     def _is_ours(self, flight: _Flight) -> bool:
         """Whether the lease is certain: a worker that was stopped publishes nothing more."""
@@ -305,6 +319,8 @@ class Relay:
         """Writes what lanes have finished, all of it at once, until the relay ends."""
         while True:
             await self._ended.wait()
+            if self._settled_soon * 2 < len(self._flights):  # more will have ended in a moment
+                await asyncio.sleep(_MOMENT)
             self._ended.clear()
             ended, self._finished = self._finished, []
             if not ended:
@@ -316,6 +332,7 @@ class Relay:
                 report(error, "the relay of %s could not write outcomes", self._table.url)
             for entry, _ in ended:
                 self._flights.pop(entry.id, None)
+            self._settled_soon -= len(ended)
             self._wake.set()
 
     async def _settle(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
