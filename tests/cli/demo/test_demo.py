@@ -251,6 +251,20 @@ def test_a_machine_without_loopback_is_told(monkeypatch, capsys):
     assert "cannot listen on 127.0.0.1: Cannot assign requested address" in capsys.readouterr().err
 
 
+def test_a_loopback_that_is_down_is_reported_before_any_call(monkeypatch, capsys):
+    """A sandbox may let the service listen and nothing reach it: no bug, and no calls in vain."""
+
+    async def unreachable(*_arguments, **_options):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(asyncio, "open_connection", unreachable)
+    assert guard.run(["demo", "--calls", "1"]) == 1
+    shown = capsys.readouterr()
+    assert "cannot connect to 127.0.0.1: Network is unreachable" in shown.err
+    assert "loopback" in shown.err
+    assert "1 calls" not in shown.out
+
+
 # --- the script -----------------------------------------------------------------------------------
 
 

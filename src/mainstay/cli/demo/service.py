@@ -8,7 +8,7 @@ import io
 import re
 import socket
 import struct
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Self
 
     from mainstay.cli.demo.script import Fault, Script
@@ -38,15 +39,16 @@ class Service:
         self._busy: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        try:
+        with _loopback("listen on"):
             self._server = await asyncio.start_server(self._serve, HOST, 0)
-        except OSError as error:
-            raise CommandError(
-                f"cannot listen on {HOST}: {error.strerror or error}",
-                hint="the demo needs the loopback interface: check the sandbox or the container",
-                exit_code=Exit.NEGATIVE,
-            ) from error
         self.port = self._server.sockets[0].getsockname()[1]
+        try:
+            with _loopback("connect to"):
+                _, writer = await asyncio.open_connection(HOST, self.port)
+        except CommandError:
+            self._server.close()
+            raise
+        writer.close()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -93,6 +95,19 @@ class Service:
         wait = "" if fault.retry_after is None else f"Retry-After: {fault.retry_after}\r\n"
         head = f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}\r\n{wait}"
         return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+@contextmanager
+def _loopback(verb: str) -> Iterator[None]:
+    """What fails inside is not the fault of the demo: a sandbox may have no loopback interface."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(
+            f"cannot {verb} {HOST}: {error.strerror or error}",
+            hint="the demo needs the loopback interface: check the sandbox or the container",
+            exit_code=Exit.NEGATIVE,
+        ) from error
 
 
 class StatusError(Exception):
