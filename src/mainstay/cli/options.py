@@ -64,6 +64,25 @@ def config_options(function: F) -> F:
     return _config_options(function, click.Path(exists=True, dir_okay=False))
 
 
+def config_file_argument(function: F) -> F:
+    """Adds `[FILE]`, which is the same as `--config FILE`."""
+    add = click.argument(
+        "file",
+        required=False,
+        type=click.Path(exists=True, dir_okay=False),
+        callback=_remember_argument,
+        expose_value=False,
+    )
+    return add(function)
+
+
+def _remember_argument(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    option = ctx.meta.get(_FILE)
+    if value and option and value != option:
+        raise click.BadParameter(f"--config names another file: {option}", ctx, parameter)
+    _remember_file(ctx, parameter, value)
+
+
 def lenient_config_options(function: F) -> F:
     """The same; but a file that is not there is a problem of the configuration, as any other."""
     return _config_options(function, click.Path())

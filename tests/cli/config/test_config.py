@@ -165,6 +165,16 @@ def test_a_file_can_be_named(shop):
     assert invoke("config", "--config", "other.yml", "check").startswith("other.yml: no problems")
 
 
+@pytest.mark.parametrize("word", ["check", "show"])
+def test_a_file_can_be_named_as_trust_takes_it(shop, word, capsys):
+    """As an argument; with another one in `--config` it is not clear which is meant."""
+    (shop / "other.yml").write_text("retry: {policies: {slow: {}}}", encoding="utf-8")
+    assert "other.yml" in invoke("config", word, "other.yml").partition("\n")[0]
+    assert "other.yml" in invoke("config", word, "--config", "other.yml", "other.yml")
+    assert guard.run(["config", word, "--config", "mainstay.yml", "other.yml"]) == 2
+    assert "--config names another file: mainstay.yml" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["nowhere.yml", "."])
 def test_a_file_that_is_none_is_a_mistake(shop, name, capsys):
     assert guard.run(["config", "check", "--config", name]) == 2

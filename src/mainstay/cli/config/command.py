@@ -10,7 +10,13 @@ import click
 from mainstay.cli.config.init import init
 from mainstay.cli.config.trust import trust
 from mainstay.cli.exits import Exit
-from mainstay.cli.options import config_options, configuration, example, json_option
+from mainstay.cli.options import (
+    config_file_argument,
+    config_options,
+    configuration,
+    example,
+    json_option,
+)
 from mainstay.cli.screen.output import write, write_error, write_json, write_ours
 
 if TYPE_CHECKING:
@@ -28,7 +34,8 @@ def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for wha
         ctx.exit(Exit.USAGE)
 
 
-@command.command(epilog=example("mainstay config check", "mainstay config check --config ci.yml"))
+@command.command(epilog=example("mainstay config check", "mainstay config check ci.yml"))
+@config_file_argument
 @config_options
 @json_option
 @click.pass_context
@@ -62,6 +69,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 @command.command(
     epilog=example("mainstay config show", "mainstay config show --set store=memory://")
 )
+@config_file_argument
 @config_options
 @json_option
 @click.pass_context
