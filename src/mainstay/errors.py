@@ -77,7 +77,8 @@ class MainstayError(Exception):
     code: ClassVar[str] = "MS000"
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
-        super().__init__(f"{message}. {hint}" if hint else message)
+        end = "" if message.endswith((".", "?", "!")) else "."
+        super().__init__(f"{message}{end} {hint}" if hint else message)
         self.message = message
         self.hint = hint
 

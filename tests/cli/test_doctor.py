@@ -115,3 +115,12 @@ def test_a_store_that_does_not_work_is_a_problem(url, told):
     code, out = invoke("--store", url)
     assert code == 1
     assert told in out.replace("\n", " ")
+
+
+def test_a_server_that_is_down_is_a_problem_in_one_sentence():
+    """Which does not refer to this very command."""
+    code, out = invoke("--json", "--store", "redis://127.0.0.1:1?timeout=1")
+    (problem,) = json.loads(out)["problems"]
+    assert code == 1
+    assert problem.startswith("redis://127.0.0.1:1 is unavailable: ")
+    assert problem.endswith("Connection refused: nothing listens there; is the server running?")

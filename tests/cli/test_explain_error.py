@@ -64,6 +64,20 @@ def test_a_name_that_is_no_class_is_refused():
         assert f"no exception class is named '{name}'" in explained(name, code=1)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("httpx.ReadTimeou", "httpx.ReadTimeout"),
+        ("httpx.readtimeout", "httpx.ReadTimeout"),
+        ("acme.Bussy", "acme.Busy"),
+        ("ConectionError", "ConnectionError"),
+    ],
+)
+def test_a_misspelt_class_gets_the_nearest_one(name, meant):
+    """Of the tables of its library, or of Python's own classes."""
+    assert f"did you mean {meant}?" in explained(name, code=1)
+
+
 class Busy(Exception):
     __module__, __qualname__ = "acme", "Busy"
 

@@ -80,7 +80,7 @@ def _warnings(store: str | None, files: tuple[str, ...], problems: list[str]) ->
 
 def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
     """The description of a store; if that fails, one more problem."""
-    from mainstay.errors import MainstayError
+    from mainstay.errors import MainstayError, StoreUnavailable
     from mainstay.stores.open import open_store
 
     try:
@@ -89,9 +89,11 @@ def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
             return {**store.describe(), "abilities": sorted(store.abilities)}
         finally:
             store.close()
+    except StoreUnavailable as error:  # its hint is this command
+        problems.append(f"{error.url} is unavailable: {error.reason}")
     except MainstayError as error:
         problems.append(str(error))
-        return None
+    return None
 
 
 def _configuration(problems: list[str]) -> str | None:

@@ -94,8 +94,11 @@ def _by_type(name: str, cls: type[BaseException] | None, case: str | None) -> Li
     from mainstay.core.retry.kinds import kind_of
 
     if cls is None:
+        near = _nearest(name)
+        meant = f"; did you mean {near}?" if near else ""
         raise CommandError(
-            f"no exception class is named {name!r}, in a table or in a module that is installed",
+            f"no exception class is named {name!r}, in a table or in a module that is"
+            f" installed{meant}",
             hint="write the name as a traceback does, such as httpx.ReadTimeout; for a library"
             " without a table, install it where mainstay runs",
         )
@@ -104,6 +107,17 @@ def _by_type(name: str, cls: type[BaseException] | None, case: str | None) -> Li
         failure.status_code = int(case)
     known = kind_of(failure)
     return Line(name, "", Row(known.kind, known.reason, ambiguous=known.is_ambiguous))
+
+
+def _nearest(name: str) -> str:
+    """The class that was most likely meant: one of its library's tables, or of Python's own."""
+    import builtins
+
+    from mainstay.config.report import nearest
+    from mainstay.core.known.registry import REGISTRY
+
+    known = [each for table in REGISTRY.tables(name) for each in table.entries]
+    return nearest(name, known or [each for each in vars(builtins) if _loaded(each)])
 
 
 def _plain(line: Line) -> dict[str, object]:

@@ -229,6 +229,7 @@ def test_a_file_that_is_no_log_is_no_log(tmp_path):
     code, out = invoke("verify", other)
     assert code == 1
     assert "the block's header cannot be read" in out
+    assert "check the name: a file that never was an audit log looks like this too" in out
 
 
 def test_tail_shows_the_last_records(log):

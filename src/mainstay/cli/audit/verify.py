@@ -171,4 +171,6 @@ def _steps(verdict: LogVerdict) -> list[str]:
         steps.append("check that this is the right key; else compare the log with a copy of it")
     else:
         steps.append(f"compare record {verdict.first_bad:,} and what follows with a copy")
+        if not verdict.records:
+            steps.append("check the name: a file that never was an audit log looks like this too")
     return [*steps, "find out who could write to the log since the last good head"]

@@ -94,7 +94,7 @@ class Registry:
 
     def entry_named(self, name: str) -> Found | None:
         """The table, the name and the entry of a class by its name, what is `Same` followed."""
-        for table in self._tables(name):
+        for table in self.tables(name):
             entry = table.entry(name)
             while isinstance(entry, Same):
                 name = entry.ancestor
@@ -103,7 +103,8 @@ class Registry:
                 return table, name, entry
         return None
 
-    def _tables(self, name: str) -> Iterator[Table]:
+    def tables(self, name: str) -> Iterator[Table]:
+        """The tables of the library that a class is from, in the order in which they are asked."""
         yield from [each for each in self._own if _covers(each.packages, name)]
         found = self.find(name)
         if found is not None:

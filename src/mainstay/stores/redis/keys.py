@@ -145,7 +145,7 @@ def explained(error: Exception, store: Server, seconds: float) -> str:
     if isinstance(error, theirs.TimeoutError):
         return f"no answer within {shown(seconds, store.timeout)} ({text})"
     found = [hint for word, hint in _HINTS.items() if word in f"{type(error).__name__} {text}"]
-    return f"{text}: {found[0].format(pool=store.pool)}" if found else text
+    return f"{text.rstrip('.')}: {found[0].format(pool=store.pool)}" if found else text
 
 
 SMALLER = "keep something smaller, or raise proto-max-bulk-len in the server's configuration"
