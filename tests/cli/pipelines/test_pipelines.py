@@ -107,7 +107,7 @@ def test_runs_are_listed(cli, url):
         ("ok", "succeeded"),
     }
     only = cli("pipelines", "list", "--state", "halted", "--pipeline", "other", "--store", url)
-    assert only.stdout.strip() == "no run is there"
+    assert only.stdout.strip() == "there is no run"
     one = json.loads(cli("pipelines", "list", "--limit", "1", "--json", "--store", url).stdout)
     assert len(one) == 1
 

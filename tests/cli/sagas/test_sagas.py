@@ -80,7 +80,7 @@ def test_list(url, capsys):
     (found,) = json.loads(out)
     assert (found["saga"], found["state"]) == ("refund", "stuck")
     _, out, _ = run(capsys, "list", "--saga", "none", "--store", url[0])
-    assert "no saga is there" in out
+    assert "there is no saga\n" in out
 
 
 def test_show(url, capsys):

@@ -68,7 +68,7 @@ def list_(as_json: bool, state: str | None, name: str | None, limit: int) -> Non
         return
     write_default_place()
     if not found:
-        write("no run is there")
+        write("there is no run")
         return
     from mainstay.cli.screen.console import Screen, table
 

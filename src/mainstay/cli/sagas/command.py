@@ -62,7 +62,7 @@ def list_(as_json: bool, state: str | None, name: str | None, limit: int) -> Non
         return
     write_default_place()
     if not found:
-        write("no saga is there")
+        write("there is no saga")
         return
     from mainstay.cli.screen.console import Screen, table
 
