@@ -27,7 +27,7 @@
     │   ├── ResultNotKept             (LookupError) the call was made before; its result is not kept
     │   ├── CompensationFailedError   a saga failed, and undoing a step of it failed too
     │   ├── SagaStuckError            a saga can go on only if a person decides how
-    │   ├── PipelineHalted            a run of a pipeline is halted, and was not gone on with
+    │   ├── PipelineHalted            a run of a pipeline is halted, and was not resumed
     │   ├── FailFastError             what a pipeline never retries: it halts at once
     │   │   ├── SchemaValidationError ... data that does not match its schema
     │   │   ├── GovernanceViolation   ... FAIR+CARE or another rule of governance
