@@ -93,6 +93,7 @@ def test_a_loss_is_a_record_of_the_log(tmp_path, caplog):
     assert Engine(sinks=[log]).health().lost == {"AuditLog": lost}
     assert Engine(sinks=[log]).health().to_dict()["lost"] == {"AuditLog": lost}
     journal.gate.set()
+    assert log.flush(60)
     log.close()
     verdict = verify_log(path)
     assert (verdict.ok, verdict.lost, verdict.is_complete) == (True, lost, False)
@@ -268,6 +269,7 @@ def test_losses_while_the_log_is_away_are_stated_by_the_next_process(tmp_path, m
     lock.rmdir()
     following = AuditLog(path, spill=tmp_path / "spill")
     following(CallSucceeded(operation="last", total_attempts=2))
+    assert following.flush(60)  # a close waits 5 s, and leaves what is not written to another
     following.close()
     verdict = verify_log(path)
     assert verdict.ok, verdict.problem
