@@ -95,6 +95,8 @@ class Attempts:
         is_final = not verdict.retryable
         if self._policy.retry_on is None and verdict.kind in _RETRIED_BY_DEFAULT:
             is_final = False
+        if isinstance(error, asyncio.CancelledError):  # a client that has lost its connection
+            is_final = False
         text = f"{type(error).__name__}: {text_of(error)}"[:_LONGEST_TEXT]
         failure = Failure(now, entry.attempts, verdict.kind.value, self._redact.text(text))
         delay = 0.0 if is_final else self._delay(entry, error, verdict.retry_after)

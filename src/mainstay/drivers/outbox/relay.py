@@ -138,6 +138,7 @@ class Relay:
         """Runs in a thread of its own; `stop()` ends it."""
         if self._thread is not None:
             raise UsageError("the relay is running already", hint="stop() it first")
+        self._stop.clear()  # of a stop() while it was not running
         self._thread = threading.Thread(target=self.run, name="mainstay-relay", daemon=True)
         self._thread.start()
         return self
@@ -194,6 +195,8 @@ class Relay:
         self._next_upkeep = self._next_purge = self._offset = 0.0
         self._is_ending = False
         self._failure: BaseException | None = None
+        self._is_down = False
+        """Whether the last write of outcomes has failed."""
         self._threads = ThreadPoolExecutor(_THREADS, "mainstay-relay")
         silent = threading.Event()
         helpers = [asyncio.create_task(self._settling())]
@@ -208,9 +211,11 @@ class Relay:
             await self._claiming(until_empty=until_empty)
         finally:
             silent.set()
-            await self._finish(helpers, listening)
-            self._loop = None
-            self._stop.clear()
+            try:
+                await self._finish(helpers, listening)
+            finally:
+                self._loop = None
+                self._stop.clear()
         if self._failure is not None and until_empty:
             raise self._failure
         return self._reports.counts
@@ -263,7 +268,8 @@ class Relay:
             batch = await asyncio.shield(step)
         except asyncio.CancelledError:  # what the thread claims meanwhile is given back
             self._is_ending = True
-            self._begin(await step, until)
+            with suppress(StoreUnavailable):
+                self._begin(await step, until)
             raise
         self._begin(batch, until)
         return batch
@@ -286,10 +292,13 @@ class Relay:
         """Publishes entries one after the other, until one has to wait."""
         for index, flight in enumerate(flights):
             if self._is_ending or self._stop.is_set() or not self._is_ours(flight):
-                self._ends([(each.entry, given_back(each.entry, is_behind=False))
-                            for each in flights[index:]])  # fmt: skip
+                self._give_back(flights[index:])
                 return
-            done = await self._attempts.attempt(flight.entry, self._now)
+            try:
+                done = await self._attempts.attempt(flight.entry, self._now)
+            except asyncio.CancelledError:  # with every task of the loop; it may have arrived
+                self._give_back(flights[index:])
+                raise
             ended = [(flight.entry, done)]
             if done.blocks:
                 rest = flights[index + 1 :]
@@ -297,6 +306,9 @@ class Relay:
             self._ends(ended)
             if done.blocks:
                 return
+
+    def _give_back(self, flights: Sequence[_Flight]) -> None:
+        self._ends([(each.entry, given_back(each.entry, is_behind=False)) for each in flights])
 
     def _ends(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
         self._finished.extend(ended)
@@ -321,19 +333,27 @@ class Relay:
             await self._ended.wait()
             if self._settled_soon * 2 < len(self._flights):  # more will have ended in a moment
                 await asyncio.sleep(_MOMENT)
-            self._ended.clear()
-            ended, self._finished = self._finished, []
-            if not ended:
-                continue
-            try:
-                await self._settle(ended)
-            except Exception as error:  # leases run out, and others take over
-                self._failure = error
-                report(error, "the relay of %s could not write outcomes", self._table.url)
-            for entry, _ in ended:
-                self._flights.pop(entry.id, None)
-            self._settled_soon -= len(ended)
-            self._wake.set()
+            await self._write()
+
+    async def _write(self) -> None:
+        self._ended.clear()
+        ended, self._finished = self._finished, []
+        if not ended:
+            return
+        try:
+            await self._settle(ended)
+            self._is_down = False
+        except asyncio.CancelledError:  # with every task of the loop
+            self._finished[:0] = ended  # the end of the relay writes it
+            raise
+        except Exception as error:  # leases run out, and others take over
+            self._failure, self._is_down = error, True
+            report(error, "the relay of %s could not write outcomes", self._table.url)
+        for entry, _ in ended:
+            if self._flights[entry.id].entry is entry:  # or it was claimed again after its lease
+                del self._flights[entry.id]
+        self._settled_soon -= len(ended)
+        self._wake.set()
 
     async def _settle(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
         entries, done = [each[0] for each in ended], [each[1] for each in ended]
@@ -365,7 +385,7 @@ class Relay:
             try:
                 renew = partial(self._table.renew, [each.entry for each in flights])
                 kept = await self._step(partial(renew, self._options.lease))
-            except StoreUnavailable as error:
+            except Exception as error:  # the next one may succeed before the leases are over
                 report(error, "the relay of %s could not renew leases", self._table.url)
                 continue
             for flight in flights:
@@ -405,13 +425,15 @@ class Relay:
     ) -> None:
         """Lets lanes end, writes what they have finished, and closes the publisher."""
         self._is_ending = True
-        while self._lanes or self._finished or self._flights:
-            if self._failure is not None and not self._lanes:
+        while self._lanes or self._settled_soon:
+            if not self._lanes and (self._is_down or helpers[0].done()):
                 break
             await asyncio.wait([*self._lanes, *helpers], timeout=_SOON)
         for task in helpers:
             task.cancel()
         await asyncio.gather(*helpers, return_exceptions=True)
+        if not self._is_down:
+            await self._write()  # if every task of the loop was cancelled, nothing else has
         with suppress(Exception):
             await self._publisher.close()
         if listening.is_alive():
