@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 from mainstay.cli.errors import CommandError
+from mainstay.core.base.printable import text_of
+from mainstay.errors import MainstayError
 
 
 def loaded(app: str, hint: str, kinds: tuple[type, ...]) -> Any:
@@ -26,7 +28,12 @@ def loaded(app: str, hint: str, kinds: tuple[type, ...]) -> Any:
         found: Any = import_module(module)
         for name in attribute.split("."):
             found = getattr(found, name)
+        is_made = isinstance(found, kinds)
+        return found() if not is_made and callable(found) else found
     except (ImportError, AttributeError) as error:
         raise CommandError(f"--app {app!r}: {error}", hint=hint) from error
-    is_made = isinstance(found, kinds)
-    return found() if not is_made and callable(found) else found
+    except MainstayError:
+        raise
+    except Exception as error:  # of the application, not of the command
+        reason = f"{type(error).__name__}: {text_of(error)}"
+        raise CommandError(f"--app {app!r} raised {reason}", hint=hint) from error

@@ -98,6 +98,18 @@ def test_replay_has_a_dry_run_a_filter_and_a_rate(run, place):
     assert run("outbox", "dead", "replay", "dead-2", "--store", place).returncode == 1
 
 
+@pytest.mark.parametrize("rate", ["nan", "0", "-1", "1e-300", "inf", "many"])
+def test_a_rate_that_is_none_is_refused_before_anything_is_replayed(run, place, rate):
+    done = run("outbox", "dead", "replay", "--all", "--rate", rate, "--store", place)
+    assert (done.returncode, "--rate" in done.stderr) == (2, True)
+    assert [states(place)[name] for name in ("dead-1", "dead-2")] == ["DEAD", "DEAD"]
+
+
+def test_an_id_that_is_named_twice_is_replayed_once(run, place):
+    done = run("outbox", "dead", "replay", "dead-1", "dead-1", "--json", "--store", place)
+    assert data(done)["replayed"] == ["dead-1"]
+
+
 def test_discard_needs_a_reason_and_an_operator_if_there_is_one(run, place):
     words = ["outbox", "dead", "discard", "dead-1", "--store", place]
     assert run(*words).returncode == 2

@@ -163,12 +163,13 @@ def test_resume_of_one_that_runs(url, capsys):
         ("no_such_module:sagas", "No module named"),
         ("{}:nothing", "has no attribute 'nothing'"),
         ("{}:wrong", "is a int, and has no sagas"),
+        ("json:dumps", "raised TypeError: dumps() missing"),
     ],
 )
 def test_an_application_that_is_none(url, capsys, app, text):
     """The message has what is wrong with --app, and what it takes."""
     code, _, err = run(capsys, "recover", "--app", app.format(url[1]), "--store", url[0])
-    assert code != 0
+    assert code == 2
     assert text in err
 
 

@@ -30,6 +30,9 @@ _FILTERS = (
     click.option("--error", metavar="TEXT", help="Only those whose last error has this text."),
 )
 
+_SLOWEST, _FASTEST = 0.001, 1e6
+"""Messages in a second."""
+
 
 def _filtered(function: F) -> F:
     for add in reversed(_FILTERS):
@@ -93,6 +96,14 @@ def show(entry_id: str, as_json: bool) -> None:
     screen.show(table(("when", "attempt", "kind", "what happened"), happened, left=4))
 
 
+def _checked_rate(
+    _ctx: click.Context, _parameter: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and not _SLOWEST <= value <= _FASTEST:  # nan is refused, too
+        raise click.BadParameter(f"{value} must be a number from {_SLOWEST} to {_FASTEST:,.0f}")
+    return value
+
+
 def _acting(function: F) -> F:
     """The arguments of what changes dead letters."""
     for add in (
@@ -100,7 +111,7 @@ def _acting(function: F) -> F:
         click.option("--all", "every", is_flag=True, help="All that the filters leave."),
         *_FILTERS,
         click.option("--dry-run", is_flag=True, help="Only list them."),
-        click.option("--rate", type=click.FloatRange(0.0, min_open=True), metavar="N",
+        click.option("--rate", type=float, callback=_checked_rate, metavar="N",
                      help="At most N in a second."),
         who_options, store_option, outbox_option, json_option,
     ):  # fmt: skip
@@ -196,7 +207,7 @@ def _find(
 ) -> list[Entry]:
     if ids:
         found = []
-        for entry_id in ids:
+        for entry_id in dict.fromkeys(ids):
             entry = engine.outbox.get(entry_id)
             if entry is None or entry.state != "DEAD":
                 raise _no_such(entry_id)
