@@ -79,10 +79,21 @@ POLICY = RetryPolicy(
 )
 
 
-def told(sink, outcomes, awaits):
+POLICIES = st.builds(
+    lambda attempts, level, on, jitter: POLICY.replace(
+        max_attempts=attempts, log_level=level, retry_on=on, jitter=jitter
+    ),
+    st.integers(1, 7),
+    st.sampled_from(["DEBUG", "WARNING", "CRITICAL"]),
+    st.sampled_from([None, (ConnectionError, Odd), (Exception,)]),
+    st.sampled_from([Jitter.none(), Jitter.full(), Jitter.decorrelated()]),
+)
+
+
+def told(sink, outcomes, awaits, policy=POLICY):
     """All events of some calls, as they are recorded."""
     with virtual_time(start=1000.0) as time:
-        engine = Engine(sinks=[sink], policies=[POLICY.replace()], seed=3)
+        engine = Engine(sinks=[sink], policies=[policy.replace()], seed=3)
         left = list(reversed(outcomes))
 
         def attempt():
@@ -113,12 +124,27 @@ def told(sink, outcomes, awaits):
 @pytest.mark.req("CP-12", "CP-13")
 @pytest.mark.parametrize("awaits", [False, True], ids=["sync", "asyncio"])
 @settings(max_examples=60, deadline=None)
-@given(outcomes=st.lists(st.integers(-1, len(FAILURES) - 1), min_size=1, max_size=30))
-def test_facts_tell_what_would_have_been_told(awaits, outcomes):
+@given(
+    policy=POLICIES,
+    outcomes=st.lists(st.integers(-1, len(FAILURES) - 1), min_size=1, max_size=30),
+)
+def test_facts_tell_what_would_have_been_told(awaits, policy, outcomes):
     """To the byte: decisions, texts, times, proof."""
     if awaits:
         outcomes = [which for which in outcomes if which != len(FAILURES) - 1] or [0]
-    assert told(Taker(), outcomes, awaits) == told(EventBuilder(), outcomes, awaits)
+    late = told(Taker(), outcomes, awaits, policy)
+    assert late == told(EventBuilder(), outcomes, awaits, policy)
+
+
+def test_events_are_the_same_if_the_class_was_forgotten_meanwhile():
+    """A table that is registered makes all policies forget what they have settled."""
+    kept = []
+    sink = Taker()
+    sink.take = kept.append
+    told(sink, [0, 0, 0] * 3, awaits=False)
+    before = list(map(encode, kept[-1].events()))
+    kept[-1].plan.policy._rules.forget()
+    assert list(map(encode, kept[-1].events())) == before
 
 
 def test_most_calls_leave_only_facts():

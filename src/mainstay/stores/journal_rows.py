@@ -40,8 +40,12 @@ _PAGE_BYTES = 2 << 20
 
 
 def body_of(records: Sequence[bytes]) -> bytes:
-    """The records as one JSON array."""
-    return b"[\n%b\n]" % _BETWEEN.join(records) if records else b"[]"
+    """The records as one JSON array, copied once: a block has half a megabyte."""
+    if not records:
+        return b"[]"
+    parts = [b"[\n" + records[0], *records[1:]]
+    parts[-1] += b"\n]"
+    return _BETWEEN.join(parts)
 
 
 def records_of(body: Any) -> list[bytes]:

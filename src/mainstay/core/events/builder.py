@@ -12,6 +12,7 @@ from mainstay.core.events.describe import describe
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.effects import (
     COLLAPSED,
+    EXHAUSTED,
     GIVEN_UP_INSIDE,
     MAY_BE_APPLIED,
     NOT_RETRYABLE,
@@ -187,6 +188,22 @@ class EventBuilder:
             call_id=self._call_id,
         )
         return self._placed(event) if self._who else event
+
+    def next_step(
+        self,
+        outcome: Outcome,
+        verdict: Classification,
+        attempt: int,
+        delay: float,
+        key: int,
+        now: float,
+    ) -> Event:
+        """What follows a failure by `fast_decision`: a retry after the delay; the end below 0."""
+        if delay >= 0.0:
+            most = self.plan.policy.max_attempts
+            return self.retry_scheduled(outcome, verdict, attempt, most, delay, key)
+        stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+        return self.gave_up(outcome, verdict, attempt, stop, now)
 
     def gave_up(
         self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop, now: float

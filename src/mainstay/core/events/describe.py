@@ -22,9 +22,9 @@ def describe(outcome: Outcome, redact: Redactor | None = None) -> tuple[str, str
         text = str(outcome)
         if not text.isascii():
             text = _in_utf8(text)
-        return _NAMES[cls], (redact or (_usual[0] if _usual else usual_redactor())).text(text)
+        return NAMES[cls], (redact or (_usual[0] if _usual else usual_redactor())).text(text)
     except Exception:  # a broken __str__ must not cost the event
-        return _NAMES[cls], ""
+        return NAMES[cls], ""
 
 
 def name_of(cls: type) -> str:
@@ -32,7 +32,7 @@ def name_of(cls: type) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
 
 
-_NAMES = PerClass(name_of)
+NAMES = PerClass(name_of)
 
 
 def shown(text: str, redact: Redactor | None = None) -> str:

@@ -16,7 +16,6 @@ from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.classify import classify
-from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
 from mainstay.core.retry.events import CallInterrupted, CallSucceeded
 from mainstay.drivers.call.guard import label_of
 from mainstay.drivers.call.site import LONG
@@ -128,7 +127,7 @@ class Notes(EventBuilder):
         """An attempt has failed; the next one comes after the delay, or none below zero."""
         site, to, levelled, made = self._site, self._listeners, self._levelled, self._made
         if self._facts is not None:
-            self._facts.failed(failure, self._starts)
+            self._facts.failed(failure, self._starts, delay)
         if delay >= LONG and site.waits is not None:
             self._shown = site.waits.show(site, made, failure, delay)
         if not to:
@@ -141,14 +140,10 @@ class Notes(EventBuilder):
             self.took = None if starts is None else clock.current.monotonic() - starts
             event = self.attempt_failed(failure, verdict, made, most, self._key)
             emitted = ((event, listeners),)
-        if delay < 0.0:
-            if listeners := wanted(to, levelled, "ERROR") if levelled else to:
-                stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
-                now = clock.current.monotonic()
-                event = self.gave_up(failure, verdict, made, stop, now)
-                emitted = (*emitted, (event, listeners))
-        elif listeners := wanted(to, levelled, policy.log_level) if levelled else to:
-            event = self.retry_scheduled(failure, verdict, made, most, delay, self._key)
+        level = policy.log_level if delay >= 0.0 else "ERROR"
+        if listeners := wanted(to, levelled, level) if levelled else to:
+            now = 0.0 if delay >= 0.0 else clock.current.monotonic()
+            event = self.next_step(failure, verdict, made, delay, self._key, now)
             emitted = (*emitted, (event, listeners))
         if emitted:
             _send(emitted, site.redact, site, failure)

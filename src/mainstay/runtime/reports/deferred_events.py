@@ -1,9 +1,9 @@
 """Facts of a call, of which its events are built later, in the thread of the listener.
 
 To build events during a call costs more than the call. If every listener takes facts (a sink behind
-a buffer does), a call that needs only attempts and waits keeps a few values; `events()` then runs
-the same flow on them, and builds the events that the call would have emitted. No exception is kept,
-only its class and text.
+a buffer does), a call that needs only attempts and waits keeps a few values; `events()` then makes
+the events that the call would have emitted, with the builder that other listeners' events are made
+with at once. No exception is kept, only its class and text.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.event import Event
 from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
-from mainstay.core.events.describe import name_of, shown
+from mainstay.core.events.describe import NAMES, shown
 from mainstay.core.events.evidence import evidence_of
-from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.effects import Question, Returned
-from mainstay.core.retry.events import CallFailed, CallSucceeded, RetryExhausted
+from mainstay.core.retry.classify import classify
+from mainstay.core.retry.effects import Returned
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
+    from mainstay.core.base.event import Event
     from mainstay.core.base.proof import Evidence
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.plan import Plan
@@ -37,7 +36,7 @@ class Facts(Struct, gc=False, eq=False):
 
     Thousands of them wait in a queue. So the garbage collector does not track them, as nothing that
     they hold refers back to them, and of each call it sees only the list of `attempts`: class,
-    text, evidence, beginning and end of one attempt after the other.
+    text, evidence, beginning, end and what was decided then, of one attempt after the other.
     """
 
     plan: Plan
@@ -54,22 +53,22 @@ class Facts(Struct, gc=False, eq=False):
     by: str = ""
     """What cut it off."""
 
-    def failed(self, failure: BaseException, began: float | None = None) -> None:
-        """An attempt ended so."""
+    def failed(self, failure: BaseException, began: float | None, delay: float) -> None:
+        """An attempt ended so; the next one comes after the delay, or none below zero."""
         try:
             text = str(failure)
         except Exception:  # a broken __str__ must not cost the record
             text = ""
         now = clock.current.monotonic()
         evidence = evidence_of(failure, None, self.plan.redact)
-        self.attempts += (type(failure), text, evidence, began or self.began, now)
+        self.attempts += (type(failure), text, evidence, began or self.began, now, delay)
 
     def events(self) -> list[Event]:
         """The events that the call would have emitted."""
-        return _Replayed(self).events()
+        return _events_of(self)
 
 
-_PARTS = 5
+_PARTS = 6
 """How many values of `attempts` are of one attempt."""
 
 
@@ -91,100 +90,62 @@ def _bare(cls: type[BaseException]) -> BaseException:
 class _LateBuilder(EventBuilder):
     """Describes a failure by its class, and by the text it had then."""
 
-    __slots__ = ("described", "evidence")
-    described: tuple[str, str]
-    evidence: Evidence
-
-    def _describe(self, _outcome: Any, _attempt: int) -> tuple[str, str]:
-        return self.described
-
-    def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:
-        return self.evidence
-
-
-class _Replayed:
-    """Runs the flow of a call on its facts.
-
-    What several events of an attempt share is made once: the redacted text, and the timestamp.
-    """
-
-    __slots__ = ("_builder", "_facts", "_index", "_now", "_stamp")
+    __slots__ = ("_late",)
+    _late: Evidence
 
     def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self._index = 0
-        self._move_to(facts.began)
-        context = facts.context
-        self._builder = _LateBuilder(
-            facts.plan,
-            facts.began,
-            category=context.category,
-            tenant_id=context.tenant_id,
-            correlation_id=context.correlation_id,
-            trace_id=context.trace_id,
-            opening=Opening(facts.began),
-            plan_id=facts.plan_id,
-        )
+        who = facts.context
+        super().__init__(
+            facts.plan, facts.began, Opening(facts.began), facts.plan_id, f"{facts.key:x}",
+            who.category, who.tenant_id, who.correlation_id, who.trace_id,
+        )  # fmt: skip
+        self.record_answer(facts.key)
 
-    def events(self) -> list[Event]:
-        flow = call_flow(self._facts.plan, self._outcome(), builder=self._builder)
-        found: list[Event] = []
-        answer: Any = None
-        while True:
-            effect = flow.send(answer)
-            answer = None
-            if isinstance(effect, Event):
-                force_setattr(effect, "timestamp", self._stamp)
-                found.append(effect)
-                if type(effect) in _ENDS:
-                    return found
-            elif type(effect) is float:
-                answer = self._outcome()
-                if answer is None:
-                    break
-            elif type(effect) is Question:
-                answer = self._answer(effect)
-            else:
-                return found
-        if self._facts.by:
-            found.append(self._cut_off())
-        return found
+    def look_at(
+        self, attempt: int, described: tuple[str, str], evidence: Evidence, took: float
+    ) -> None:
+        """Turns to the failure of an attempt: what its events share is passed in."""
+        self._attempt, self._described = attempt, described
+        self._late, self.took = evidence, took
 
-    def _move_to(self, now: float) -> None:
-        self._now, self._stamp = now, stamp(now + self._facts.offset)
-
-    def _cut_off(self) -> Event:
-        facts = self._facts
-        self._move_to(facts.ended or self._now)
-        event = self._builder.call_interrupted(facts.made, facts.by)
-        force_setattr(event, "timestamp", self._stamp)
-        return event
-
-    def _outcome(self) -> Any:
-        """How the next attempt ended; None if the facts end."""
-        facts, builder = self._facts, self._builder
-        at = self._index
-        if at < len(facts.attempts):
-            self._index = at + _PARTS
-            cls, text, builder.evidence, began, now = facts.attempts[at : at + _PARTS]
-            self._move_to(now)
-            builder.took = now - began
-            builder.described = name_of(cls), shown(text, facts.plan.redact)
-            return _bare(cls)
-        if facts.ended is None or facts.by:
-            return None
-        self._move_to(facts.ended)
-        return Returned(None)
-
-    def _answer(self, question: Question) -> Any:
-        answer: Any = None
-        if question is _NOW:
-            answer = self._now
-        elif question is _DRAW:
-            answer = self._facts.key
-        self._builder.record_answer(answer)
-        return answer
+    def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:
+        return self._late
 
 
-_ENDS = {CallFailed, RetryExhausted, CallSucceeded}
-_NOW, _DRAW = Question.NOW, Question.DRAW
+def _events_of(facts: Facts) -> list[Event]:
+    """The events of a call that `fast_decision` decided, in their order and with their times."""
+    builder, plan, key = _LateBuilder(facts), facts.plan, facts.key
+    rules, limit, offset = plan.policy._rules, plan.policy.max_attempts, facts.offset  # noqa: SLF001
+    found: list[Event] = []
+    parts, made = iter(facts.attempts), 0
+    for cls, text, evidence, began, now, delay in zip(*[parts] * _PARTS, strict=True):
+        made += 1
+        verdict = rules.settled.get(cls) or classify(_bare(cls), rules)
+        builder.look_at(made, (NAMES[cls], shown(text, plan.redact)), evidence, now - began)
+        failed = builder.attempt_failed(_GONE, verdict, made, limit, key)
+        if delay < 0.0:
+            builder.record_answer(now)
+        event = builder.next_step(_GONE, verdict, made, delay, key, now)
+        time = stamp(now + offset)
+        force_setattr(failed, "timestamp", time)
+        force_setattr(event, "timestamp", time)
+        found += (failed, event)
+    if facts.ended is not None:
+        found.append(_end_of(facts, builder, made))
+    return found
+
+
+def _end_of(facts: Facts, builder: EventBuilder, failed: int) -> Event:
+    """The last event of a call that has returned or was cut off, after so many failures."""
+    assert facts.ended is not None
+    if facts.by:
+        event = builder.call_interrupted(facts.made, facts.by)
+    else:
+        builder.record_answer(facts.ended)
+        event = builder.call_succeeded(failed + 1, facts.ended)
+    force_setattr(event, "timestamp", stamp(facts.ended + facts.offset))
+    return event
+
+
+_GONE = Returned(None)
+"""In place of an exception that is not kept."""
