@@ -34,10 +34,10 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from mainstay.core.known import resolve
 from mainstay.core.known.listing import Line, lines
-from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.resolve import known_by_table
 from mainstay.core.known.table import Cases, Inner, Row
+from mainstay.core.retry import classify, kinds
 from mainstay.integrations import errors
 
 TYPE_CHECKING = False
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pytest
 
     from mainstay.core.known.kind import Known
+    from mainstay.core.known.registry import Found
     from mainstay.core.known.table import Entry, Table
 
     Error = TypeVar("Error", bound=BaseException)
@@ -62,12 +63,14 @@ NOT_RAISED = ("a base class", "a base of ")
 _seen: set[tuple[str, str, str, str]] = set()
 _around = [False]
 _how = [CLIENT]
-_judged = resolve._judged  # noqa: SLF001 -- the one place where an exception comes to its row
+_ASKING = (kinds, classify)
+"""Who asks known_by_table, the one place where an exception comes to its row."""
 
 
 def pytest_configure() -> None:
     """Write down what the tables judge, from here on, in every worker."""
-    resolve._judged = _recorded  # noqa: SLF001 -- as above
+    for module in _ASKING:
+        module.known_by_table = _recorded  # type: ignore[attr-defined]  # it is imported there
     atexit.register(_write)
 
 
@@ -77,19 +80,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _recorded(
-    table: Table,
-    entry: Entry,
+    found: Found,
     exception: BaseException,
     kind_of: Callable[[BaseException, int], Known],
-    depth: int,
+    depth: int = 0,
 ) -> Known:
-    found = REGISTRY.entry_of(type(exception))
+    table, name, entry = found
     is_real = is_provoked(exception) or (depth > 0 and _around[-1])
-    if found is not None and is_real:
-        _seen.add((table.library, name_of(table, found[1]), case_of(entry, exception), _how[0]))
+    if is_real:
+        _seen.add((table.library, name_of(table, name), case_of(entry, exception), _how[0]))
     _around.append(is_real)  # what a library has put inside was never raised
     try:
-        return _judged(table, entry, exception, kind_of, depth)
+        return known_by_table(found, exception, kind_of, depth)
     finally:
         _around.pop()
 

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     R = TypeVar("R")
 
 
 def is_trio() -> bool:
-    """Whether this runs in a task of trio."""
+    """Whether this runs in a task of trio.
+
+    trio is loaded in many processes that run asyncio: httpx loads it. To ask it there takes longer
+    than to catch an exception, so the name of the running library is read first, where trio keeps
+    one (sniffio's, in its own namespace).
+    """
     trio = sys.modules.get("trio")
-    return trio is not None and bool(trio.lowlevel.in_trio_task())
+    if trio is None:
+        return False
+    running = _RUNNING[trio]
+    if running is not None and running.name != "trio":
+        return False
+    return bool(trio.lowlevel.in_trio_task())
+
+
+class _Running(dict[ModuleType, Any]):
+    """Where trio keeps the name of the running library; None if it keeps none."""
+
+    def __missing__(self, trio: ModuleType) -> Any:
+        names = getattr(trio.run, "__globals__", {})
+        return self.setdefault(trio, names.get("sniffio_library"))
+
+
+_RUNNING = _Running()
 
 
 def is_cancellation(error: BaseException) -> bool:

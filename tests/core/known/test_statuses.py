@@ -4,7 +4,6 @@ import pytest
 
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.resolve import known_by_table
 from mainstay.core.known.table import Row, Table
 from mainstay.core.retry.kinds import kind_of
 
@@ -28,12 +27,12 @@ def _table():
 @pytest.mark.parametrize("status", [200, 302])
 def test_a_status_that_is_no_error_leaves_the_decision_to_the_class(status):
     """The class is what failed; the answer itself was a good one."""
-    known = known_by_table(Redirects(status), kind_of)
+    known = kind_of(Redirects(status))
     assert (known.kind, known.reason) == (Kind.PERMANENT, "the redirects do not end")
     assert not known.by_code
 
 
 def test_a_status_of_an_error_goes_before_the_class():
     """A class of a user's own may carry the status of the answer that it stands for."""
-    known = known_by_table(Redirects(503), kind_of)
+    known = kind_of(Redirects(503))
     assert (known.kind, known.reason, known.by_code) == (Kind.OVERLOAD, "status 503", True)

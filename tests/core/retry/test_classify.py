@@ -19,7 +19,7 @@ from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, Table, by_status
 from mainstay.core.retry import kinds
 from mainstay.core.retry.classify import CACHE_SIZE, Classification, Rules, classify
-from mainstay.core.retry.retry_after import Hint
+from mainstay.core.retry.retry_after import HINTS_ARE_CARRIED, Hint
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 
@@ -801,6 +801,8 @@ ATTRIBUTES = (
     *({"code": "busy", "status_code": status} for status in (404, 503)),
     *({"code": "no", "response": response} for response in (AWS, OTHER, Reply(503))),
     *({"retry_after": seconds} for seconds in (1, 2.5, "x")),
+    *({"headers": {"Retry-After": seconds}} for seconds in ("3", "x")),
+    {"headers": {"Retry-After": "3"}, "response": None},
     *({"request": Sent(method)} for method in ("GET", "POST")),
     *({"code": "no", "inner": with_attribute(Coded(), code=code)} for code in ("Gone", "busy")),
     *({"inner": cls()} for cls in (ConnectionResetError, PermissionError, KeyError)),
@@ -850,7 +852,7 @@ def _nothing_remembered():
     """Inside, nothing is known of classes and rows that were met before."""
     caches = (
         resolve._known, resolve._of_rows, KEEPS_SIGNALS, REGISTRY.found, http._KEEPS_REQUESTS,
-        kinds._facts,
+        kinds._facts, HINTS_ARE_CARRIED,
     )  # fmt: skip
     before = [dict(each) for each in caches]
     for each in caches:

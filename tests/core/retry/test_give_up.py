@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import pickle
 import traceback
 
@@ -159,6 +160,20 @@ def test_a_mark_is_seen_through_raise_from_and_never_in_the_context():
     during = RuntimeError()
     during.__context__ = marked(moment=4)
     assert newest(during) is None
+
+
+@pytest.mark.parametrize("depth", range(9))
+@pytest.mark.parametrize("is_circle", [False, True])
+def test_a_mark_is_found_however_many_causes_further_in(depth, is_circle):
+    """Clients raise one exception from another, three and four deep; a chain may be a circle."""
+    chain = [OSError(str(number)) for number in range(9)]
+    for error, cause in itertools.pairwise(chain):
+        error.__cause__ = cause
+    chain[-1].__cause__ = chain[0] if is_circle else None
+    assert newest_mark(chain[0]) is None
+    note = GaveUp("fetch", "no attempt left", 1, 3, moment=7)
+    note.put_on(chain[depth])
+    assert newest_mark(chain[0]) is note
 
 
 def test_the_newest_mark_of_all_is_found():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import CACHE_SIZE
+from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS
 from mainstay.core.known.http import ONCE, sent_once, status_of, unsafe_request
 from mainstay.core.known.kind import NOTHING_KNOWN, Known, shared
 from mainstay.core.known.registry import REGISTRY
@@ -12,24 +12,59 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.known.table import Entry, Table
+    from mainstay.core.known.registry import Found
+    from mainstay.core.known.table import Table
 
 DEPTH = 8
 """Exceptions inside exceptions that are followed; a library that nests deeper has a loop."""
 
 
 def known_by_table(
-    exception: BaseException, kind_of: Callable[[BaseException, int], Known], depth: int = 0
-) -> Known | None:
-    """What the table of its library has for an exception; None if there is none.
+    found: Found,
+    exception: BaseException,
+    kind_of: Callable[[BaseException, int], Known],
+    depth: int = 0,
+) -> Known:
+    """What the table of its library, which was found, has for an exception.
 
     `kind_of` judges what an exception wraps, which may be of no table.
     """
-    found = REGISTRY.found[type(exception)]
-    if found is None:
-        return None
     table, _, entry = found
-    known = _judged(table, entry, exception, kind_of, depth)
+    first, known = entry, None
+    while not isinstance(entry, Row):
+        if isinstance(entry, Cases):
+            cases = entry.cases(exception)
+            if cases:
+                key = table.library, entry, cases, entry is first
+                known = _known.get(key) or _by_cases(*key)
+        else:
+            assert isinstance(entry, Inner), "what is `Same` was followed"
+            inner = entry.of(exception)
+            if inner is not None and depth < DEPTH:
+                inside = kind_of(inner, depth + 1)
+                if inside.reason != NOTHING_KNOWN:
+                    known = _inside(table, inside, entry)
+        if known is not None:
+            break
+        entry = entry.otherwise
+    else:
+        carried = exception.__dict__
+        is_bare = "status_code" not in carried and "status" not in carried
+        if is_bare and carried.get("response") is None and KEEPS_SIGNALS[type(exception)]:
+            status = None  # as status_of finds, without a call
+        else:
+            status = status_of(exception)
+        by_code = status is not None and status >= 400  # also of a user's own class derived from it
+        row = entry if status is None or not by_code else status_row(status)
+        stated = table.library, row, entry is first and not by_code, by_code
+        known = _of_rows.get(stated) or _by_row(*stated)
+    if known.is_ambiguous or ONCE in exception.__dict__:
+        return _of_request(table, known, exception)
+    return known
+
+
+def _of_request(table: Table, known: Known, exception: BaseException) -> Known:
+    """The same, with what the request decides: whether it may be sent again."""
     once, unsafe = known.once, known.unsafe
     if known.is_ambiguous:
         if table.changes_nothing is not None and _changes_nothing(table, exception):
@@ -50,38 +85,6 @@ def _changes_nothing(table: Table, exception: BaseException) -> bool:
         return read is not None and read(exception) is True
     except Exception:  # an attribute of another shape than the library gives it
         return False
-
-
-def _judged(
-    table: Table,
-    entry: Entry,
-    exception: BaseException,
-    kind_of: Callable[[BaseException, int], Known],
-    depth: int,
-) -> Known:
-    first, is_plain = entry, isinstance(entry, Row)
-    while not isinstance(entry, Row):
-        if isinstance(entry, Cases):
-            cases = entry.cases(exception)
-            if cases:
-                key = table.library, entry, cases, entry is first
-                known = _known.get(key) or _by_cases(*key)
-                if known is not None:
-                    return known
-            entry = entry.otherwise
-            continue
-        assert isinstance(entry, Inner), "what is `Same` was followed"
-        inner = entry.of(exception)
-        if inner is not None and depth < DEPTH:
-            known = kind_of(inner, depth + 1)
-            if known.reason != NOTHING_KNOWN:
-                return _inside(table, known, is_ambiguous=known.is_ambiguous or entry.ambiguous)
-        entry = entry.otherwise
-    status = status_of(exception)
-    by_code = status is not None and status >= 400  # also of a user's own class derived from it
-    row = entry if status is None or not by_code else status_row(status)
-    stated = table.library, row, is_plain and not by_code, by_code
-    return _of_rows.get(stated) or _by_row(*stated)
 
 
 _known: dict[tuple[str, Cases, tuple[str, ...], bool], Known] = {}
@@ -113,13 +116,13 @@ def _by_row(library: str, row: Row, by_type: bool, by_code: bool) -> Known:
     return _of_rows.setdefault((library, row, by_type, by_code), shared(known))
 
 
-def _inside(table: Table, known: Known, *, is_ambiguous: bool) -> Known:
+def _inside(table: Table, known: Known, entry: Inner) -> Known:
     """Of the instance, whatever its type: what is inside decided."""
     return Known(
         known.kind,
         known.reason,
         by_code=known.by_code,
-        is_ambiguous=is_ambiguous,
+        is_ambiguous=known.is_ambiguous or entry.ambiguous,
         unsafe=known.unsafe,
         once=known.once,
         table=table.library,

@@ -12,7 +12,7 @@ A function in a table reads attributes, and may raise: then the case is not know
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import CACHE_SIZE
+from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS
 from mainstay.core.known.http import (
     AMBIGUOUS_STATUSES,
     IDEMPOTENCY_KEY,
@@ -20,6 +20,7 @@ from mainstay.core.known.http import (
     STATUS_KINDS,
     kind_of_status,
     status_of,
+    status_of_response,
 )
 from mainstay.core.known.kind import Kind
 from mainstay.errors import UsageError
@@ -151,7 +152,13 @@ class _Statuses(Cases):
 
     def cases(self, exception: BaseException) -> tuple[str, ...]:
         """As those of Cases, in fewer steps: most failures of HTTP clients come here."""
-        status = status_of(exception)
+        carried = exception.__dict__
+        has_own = "status_code" in carried or "status" in carried
+        if has_own or not KEEPS_SIGNALS[type(exception)]:
+            status = status_of(exception)
+        else:
+            response = carried.get("response")
+            status = None if response is None else status_of_response(response)
         return () if status is None else (str(status),)
 
 

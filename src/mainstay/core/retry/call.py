@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from mainstay.core.base.deadline import NEVER, fits
 from mainstay.core.base.entropy import uniform
+from mainstay.core.known.kind import Kind
 from mainstay.core.known.resolve import repeated_inside
 from mainstay.core.retry.backoff import wait_of
-from mainstay.core.retry.classify import REJECTED, Classification, classify, judged, rejected
+from mainstay.core.retry.classify import Classification, classify, judged
 from mainstay.core.retry.effects import (
     EXHAUSTED,
     GIVEN_UP_INSIDE,
@@ -37,6 +38,7 @@ from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.not_retried import after_retries, leave
 from mainstay.core.retry.past_rules import meet
 from mainstay.core.retry.predicates import truth_of
+from mainstay.core.retry.retry_after import hint_of_result
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
@@ -52,8 +54,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from mainstay.core.base.event import Event
-    from mainstay.core.base.types import Answer
-    from mainstay.core.known.kind import Kind
+    from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
     from mainstay.core.retry.give_up import GaveUp
     from mainstay.core.retry.plan import Plan
@@ -173,8 +174,8 @@ class Care:
         if verdict is None:
             yield from self._report_success(attempt, delay)
             return outcome
-        if verdict is REJECTED and isinstance(outcome, Returned):
-            verdict = rejected(outcome.value)
+        if verdict is _REJECTED and isinstance(outcome, Returned):
+            verdict = _rejected(outcome.value)
         if self.key is Question.DRAW:
             self.key = yield Question.DRAW
         yield from self._report_failure(outcome, verdict, attempt, delay)
@@ -250,7 +251,7 @@ class Care:
             is_rejected = policy.retry_if_result(outcome.value)
             if is_rejected is not False and is_rejected is not True:
                 is_rejected = yield from truth_of(is_rejected)
-            return REJECTED if is_rejected else None
+            return _REJECTED if is_rejected else None
         except Exception as error:  # it has not asked for another result
             yield function_warning(policy, error)
             return None
@@ -473,3 +474,15 @@ _UNNAMED = "an inner retry"
 def _caused(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error
+
+
+_REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
+"""Of a result that is not accepted."""
+
+
+def _rejected(value: UserValue) -> Classification:
+    """Of a result that is not accepted, with the wait that it asks for."""
+    hint = hint_of_result(value)
+    if hint is None:
+        return _REJECTED
+    return Classification(_REJECTED.kind, True, _REJECTED.reason, hint)

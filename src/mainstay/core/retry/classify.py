@@ -12,12 +12,13 @@ nothing can await it, the failure is final: what was to decide has not.
 from __future__ import annotations
 
 import mainstay.core.known.naming as naming
-from mainstay.core.known.http import ONCE, sent_once
+from mainstay.core.base.attributes import KEEPS_SIGNALS
+from mainstay.core.known.http import ONCE
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.resolve import hint_by_table, reads_hint
+from mainstay.core.known.resolve import hint_by_table, known_by_table, reads_hint
 from mainstay.core.known.signs import Asked, numbers_of
-from mainstay.core.retry.kinds import is_never_retried, kind_of
+from mainstay.core.retry.kinds import RECORDED, is_never_retried, kind_of, known_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
     by_kind,
@@ -38,7 +39,7 @@ from mainstay.core.retry.predicates import (
     Unanswered,
     functions_in,
 )
-from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result, parse
+from mainstay.core.retry.retry_after import HINTS_ARE_CARRIED, Hint, hint_of, parse
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from typing import TypeAlias
 
-    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.base.types import Answer
     from mainstay.core.known.signs import Signs
 
     Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
@@ -116,18 +117,6 @@ class Classification:
     def __repr__(self) -> str:
         word = "retryable" if self.retryable else "final"
         return f"Classification({self.kind.value}, {word}, {self.reason!r})"
-
-
-REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
-"""Of a result that is not accepted."""
-
-
-def rejected(value: UserValue) -> Classification:
-    """Of a result that is not accepted, with the wait that it asks for."""
-    hint = hint_of_result(value)
-    if hint is None:
-        return REJECTED
-    return Classification(REJECTED.kind, True, REJECTED.reason, hint)
 
 
 _NOTHING: dict[Signs, Classification] = {}
@@ -216,14 +205,21 @@ def classify(
     if answer is None and not rules.remembers:
         answer = _judged(exception, rules, answers, None, ())
     elif answer is None:
-        known = _known(exception) if ONCE in carried else kind_of(exception)
-        asked = rules.asked or rules.ask()
-        if known.is_shared and not (asked.names or known.by_code or known.unsafe):
-            signs: Signs = cls, known  # as those below, without a call
+        found = REGISTRY.found[cls]
+        if found is not None and ONCE not in carried and RECORDED not in carried:
+            known = known_by_table(found, exception, kind_of)  # as kind_of does, without a call
         else:
-            signs = asked.signs(exception, known)
+            known = known_of(exception) if ONCE in carried else kind_of(exception)
+        asked = rules.asked or rules.ask()
+        is_plain = known.is_shared and not (asked.names or known.unsafe)
+        if is_plain and known.by_code:
+            is_plain = known.by_status and KEEPS_SIGNALS[cls]
+            is_plain = is_plain and not isinstance(carried.get("response"), dict)
+        # as those of `signs`, without a call
+        signs: Signs = (cls, known) if is_plain else asked.signs(exception, known)
         answer = rules.decided.get(signs) or _judged(exception, rules, answers, known, signs)
-    hint = hint_of(exception)
+    is_asking = "retry_after" in carried or "headers" in carried or not HINTS_ARE_CARRIED[cls]
+    hint = hint_of(exception) if is_asking or carried.get("response") is not None else None
     if hint is None and answer.known is not None:
         found = REGISTRY.found[cls]
         if found is not None and found[0].hint is not None:
@@ -280,15 +276,6 @@ def _judged(
     return answer
 
 
-def _known(exception: BaseException) -> Known:
-    """What is known of a failure without any rule."""
-    known, once = kind_of(exception), sent_once(exception)
-    if once and not known.once:
-        known = known.copied()
-        known.once = once
-    return known
-
-
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
@@ -332,11 +319,11 @@ class _Inquiry:
         for rule, kind in self.rules.classify:
             if self._matches(rule):
                 return self._declared(rule, kind)
-        return _known(self.exception)
+        return known_of(self.exception)
 
     def _declared(self, rule: Rule, kind: Kind) -> Known:
         """By `classify`. It may have been applied all the same, unless that very class is named."""
-        was = self.known = _known(self.exception)
+        was = self.known = known_of(self.exception)
         known = Known(kind, f"classify: {naming.show_rule(rule)}", once=was.once)
         self.by_type = self.by_type and (was.by_type or not was.table)
         is_named = not naming.is_of_class(rule, self.exception) or self._is_named_by(rule)

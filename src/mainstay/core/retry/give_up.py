@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _OURS = "mainstay: "
 _MOST = 100
 """How many exceptions to look at: through `raise X from e` and in groups."""
+_NEAR = (1, 2, 3, 4, 5, 6)
+"""Causes that are looked at at once; a chain may be a circle."""
 NO_MOMENT = -1
 """The moment of a note that no outer retry can honour: it is before the first one."""
 
@@ -143,18 +145,18 @@ def newest_mark(exception: BaseException) -> GaveUp | None:
     >>> newest_mark(ExceptionGroup("two", [ValueError(), error])).moment
     7
     """
-    cause = exception.__cause__
-    if isinstance(exception, BaseExceptionGroup):
-        return _newest_of_many(exception)
-    if cause is None:
+    current: BaseException | None = exception
+    for _ in _NEAR:
+        if current is None:
+            return None  # nothing of it, nor of what it was raised from, can have one
+        carried = current.__dict__
+        if "__notes__" in carried or carried.get("response") is not None:
+            break
+        if not KEEPS_SIGNALS[type(current)] or isinstance(current, BaseExceptionGroup):
+            break
+        current = current.__cause__
+    if exception.__cause__ is None and not isinstance(exception, BaseExceptionGroup):
         return mark_on(exception)
-    if cause.__cause__ is not None or isinstance(cause, BaseExceptionGroup):
-        return _newest_of_many(exception)
-    mark, before = mark_on(exception), mark_on(cause)
-    return mark if before is None or (mark and mark.moment >= before.moment) else before
-
-
-def _newest_of_many(exception: BaseException) -> GaveUp | None:
     found: GaveUp | None = None
     for current in _reached(exception):
         mark = mark_on(current)

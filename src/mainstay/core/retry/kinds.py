@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 
 from mainstay.core.base.attributes import PerClass, attribute
-from mainstay.core.known.http import kind_of_status, status_of
+from mainstay.core.known.http import kind_of_status, sent_once, status_of
 from mainstay.core.known.kind import NOTHING_KNOWN, Kind, Known, qualified_name, shared
+from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.resolve import known_by_table
 from mainstay.errors import (
     AttemptTimeout,
@@ -52,12 +53,14 @@ def kind_of(exception: BaseException, depth: int = 0) -> Known:
     <Kind.TRANSIENT: 'transient'>
     """
     carried = exception.__dict__
-    is_recorded = RECORDED in carried
-    known: Known | None = (
-        carried[RECORDED] if is_recorded else known_by_table(exception, kind_of, depth)
-    )
-    if known is not None:
-        return known
+    if RECORDED in carried:
+        known: Known | None = carried[RECORDED]
+        if known is not None:
+            return known
+    else:
+        found = REGISTRY.found[type(exception)]
+        if found is not None:
+            return known_by_table(found, exception, kind_of, depth)
     status = status_of(exception)
     if status is not None:
         return Known(kind_of_status(status), f"status {status}", by_code=True)
@@ -68,6 +71,15 @@ def kind_of(exception: BaseException, depth: int = 0) -> Known:
     if isinstance(exception, OSError):
         return _kind_of_oserror(exception)
     return _facts[type(exception)].known
+
+
+def known_of(exception: BaseException) -> Known:
+    """What is known of a failure without any rule: its kind, and whether it can be sent again."""
+    known, once = kind_of(exception), sent_once(exception)
+    if once and not known.once:
+        known = known.copied()
+        known.once = once
+    return known
 
 
 def wrapped(exception: BaseException) -> BaseException | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import PerClass
+from mainstay.core.base.attributes import KEEPS_SIGNALS, PerClass
 from mainstay.core.base.entropy import MASK, uniform
 from mainstay.core.base.rule import RULE
 from mainstay.core.retry.classify import classify
@@ -166,8 +166,8 @@ _OF_THE_FLOW = PerClass(
 
 def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     """The classification of a failure; None if more than that, and the attempts left, decide."""
-    rules = plan.policy._rules
-    if rules.functions or _OF_THE_FLOW[type(failure)] or RELEASE in failure.__dict__:
+    rules, cls = plan.policy._rules, type(failure)
+    if rules.functions or _OF_THE_FLOW[cls] or RELEASE in failure.__dict__:
         return None
     verdict = classify(failure, rules)
     if verdict.hint is not None or (verdict.is_ambiguous and plan.idempotency == "unsafe"):
@@ -175,5 +175,9 @@ def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     known = verdict.known
     if verdict.retryable and known is not None and known.table not in plan.looked:
         return None  # the flow looks for retries of the client's own, once
-    mark = mark_on(failure) if failure.__cause__ is None else newest_mark(failure)
-    return verdict if mark is None else None
+    carried, is_alone = failure.__dict__, failure.__cause__ is None
+    if is_alone and KEEPS_SIGNALS[cls] and "__notes__" not in carried:
+        if carried.get("response") is None:
+            return verdict  # nothing of it can have a mark
+        return verdict if mark_on(failure) is None else None
+    return verdict if newest_mark(failure) is None else None

@@ -36,6 +36,13 @@ class Hint:
         self.at = at
 
 
+HINTS_ARE_CARRIED = PerClass(
+    lambda cls: KEEPS_SIGNALS[cls] and not issubclass(cls, BaseExceptionGroup)
+)
+"""Whether an exception of the class without `retry_after`, `headers` and `response` in its dict has
+no hint."""
+
+
 def hint_of(exception: BaseException) -> Hint | None:
     """The hint an exception carries: `.retry_after`, or the headers of its `.response`.
 

@@ -28,6 +28,7 @@ from mainstay.runtime.enclosing import (
     opened,
     references,
 )
+from mainstay.runtime.loops import is_trio
 from mainstay.runtime.reports.logs import LOGS, QUIET
 from mainstay.runtime.reports.tracebacks import shorten
 
@@ -372,10 +373,10 @@ async def await_hook(call: Call, effect: CallHook, made: UserValue) -> None:
 
 def current_sleep() -> Callable[[float], Awaitable[object]]:
     """The sleep of the event loop this runs in, as it is now: tests replace it."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
-        return trio.sleep  # type: ignore[no-any-return]
-    return sys.modules["asyncio"].sleep  # type: ignore[no-any-return]
+    modules = sys.modules
+    if "trio" in modules and is_trio():
+        return modules["trio"].sleep  # type: ignore[no-any-return]
+    return modules["asyncio"].sleep  # type: ignore[no-any-return]
 
 
 def begin(limit: float) -> Scope:
@@ -385,8 +386,7 @@ def begin(limit: float) -> Scope:
 
 def current_backend() -> Backend:
     """The event loop this is running in; each is loaded when it is first seen."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
+    if is_trio():
         if _backends.get("trio") is None:
             from mainstay.drivers.call import on_trio
 

@@ -11,10 +11,14 @@ from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
 def _request(error: BaseException) -> object:
     """Of an error in the body of an answer, to which requests does not attach it."""
-    for frame in shared.frames(error, "requests.models"):
-        request = attribute(frame.f_locals.get("self"), "request")
-        if request is not None:
-            return request
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_globals.get("__name__") == "requests.models":
+            request = attribute(frame.f_locals.get("self"), "request")
+            if request is not None:
+                return request
+        trace = trace.tb_next
     return None
 
 

@@ -82,7 +82,12 @@ def connecting(read: Callable[[Any], BaseException | None], otherwise: Entry = N
     >>> connecting(cause).row(error)
     Row(permanent, 'no host has that name')
     """
-    return Cases(lambda error: names(read(error)), RESOLVER | TLS, otherwise=otherwise, of="cause")
+    return Cases(
+        _names_of_cause if read is cause else lambda error: names(read(error)),
+        RESOLVER | TLS,
+        otherwise=otherwise,
+        of="cause",
+    )
 
 
 def names(error: BaseException | None) -> list[str]:
@@ -100,8 +105,16 @@ def names(error: BaseException | None) -> list[str]:
             reason = attribute(error, "reason")
             if isinstance(reason, str):
                 found.append(reason)
-        error = error.__cause__ or first(error)
+        inner = error.__cause__
+        if inner is None:
+            args = error.args  # as `first` does, without a call
+            inner = args[0] if args and isinstance(args[0], BaseException) else None
+        error = inner
     return found
+
+
+def _names_of_cause(error: BaseException) -> list[str]:
+    return names(error.__cause__)
 
 
 def _named(cls: type) -> tuple[bool, tuple[str, ...], bool]:
