@@ -136,7 +136,7 @@ def _events_of(facts: Facts) -> list[Event]:
 
 
 def _end_of(facts: Facts, builder: EventBuilder, failed: int) -> Event:
-    """The last event of a call that has returned or was cut off, after so many failures."""
+    """The last event of a call that has returned or was cut off, after that many failures."""
     assert facts.ended is not None
     if facts.by:
         event = builder.call_interrupted(facts.made, facts.by)
