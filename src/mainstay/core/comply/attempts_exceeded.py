@@ -19,17 +19,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Looks for calls in the telemetry and attempts of a run that the retry log does not have."""
     for call, is_exceeded in unlogged_calls(evidence):
         if is_exceeded:
-            last = call.last
-            yield Finding(
-                rule=ID,
-                text=f"stage {call.stage}: call {call.call_id} made {last.number} attempts, and no"
-                " retry log has an entry of it",
-                file=last.file,
-                index=last.index,
-                pipeline_id=call.pipeline_id,
-                stage=call.stage,
-                call_id=call.call_id,
-            )
+            text = f"call {call.call_id} made {call.last.number} attempts, and no retry log has"
+            yield call.finding(ID, f"{text} an entry of it")
     for run in evidence.checked:
         yield from _in_run(evidence, run)
     for fact in evidence.audit:

@@ -61,6 +61,19 @@ class Call(Struct, frozen=True):
         """The record with which it ended, if it has."""
         return self.attempts[-1]
 
+    def finding(self, rule: str, text: str, at: Attempt | None = None) -> Finding:
+        """The finding of a rule about it, or about one of its attempts."""
+        record = at or self.last
+        return Finding(
+            rule=rule,
+            text=f"stage {self.stage}: {text}",
+            file=record.file,
+            index=record.index,
+            pipeline_id=self.pipeline_id,
+            stage=self.stage,
+            call_id=self.call_id,
+        )
+
 
 class TelemetryFile(Struct, kw_only=True):
     """What a telemetry file adds up to; None for counts that nothing states."""

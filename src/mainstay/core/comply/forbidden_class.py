@@ -32,16 +32,8 @@ def _in_call(call: Call) -> Iterator[Finding]:
     last = call.last
     for each in call.attempts:
         if _is_retried(each, last) and (is_forbidden(each.error_class) or not each.retryable):
-            yield Finding(
-                rule=ID,
-                text=f"stage {call.stage}: {each.error_class} was retried after attempt"
-                f" {each.number}",
-                file=each.file,
-                index=each.index,
-                pipeline_id=call.pipeline_id,
-                stage=call.stage,
-                call_id=call.call_id,
-            )
+            text = f"{each.error_class} was retried after attempt {each.number}"
+            yield call.finding(ID, text, each)
 
 
 def _is_retried(attempt: Attempt, last: Attempt) -> bool:

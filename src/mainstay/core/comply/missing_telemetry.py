@@ -71,20 +71,8 @@ def _in_call(evidence: Evidence, call: Call) -> Iterator[Finding]:
     gone = [each for each in range(first, max(numbers)) if each not in numbers]
     if gone and call.call_id:
         names = ", ".join(map(str, gone))
-        text = f"stage {call.stage}: attempt {names} of call {call.call_id} is not in the telemetry"
-        yield _of_call(call, text)
-
-
-def _of_call(call: Call, text: str) -> Finding:
-    return Finding(
-        rule=ID,
-        text=text,
-        file=call.last.file,
-        index=call.last.index,
-        pipeline_id=call.pipeline_id,
-        stage=call.stage,
-        call_id=call.call_id,
-    )
+        text = f"attempt {names} of call {call.call_id} is not in the telemetry"
+        yield call.finding(ID, text)
 
 
 def _in_run(

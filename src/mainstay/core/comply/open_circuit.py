@@ -86,15 +86,8 @@ def _is_within(cooldown: float, marks: list[float], seen: float | None, over: fl
 
 
 def _passed(call: Call, attempt: Attempt) -> Finding:
-    return Finding(
-        rule=ID,
-        text=f"stage {call.stage}: attempt {attempt.number} was made while the circuit was open",
-        file=attempt.file,
-        index=attempt.index,
-        pipeline_id=call.pipeline_id,
-        stage=call.stage,
-        call_id=call.call_id,
-    )
+    text = f"attempt {attempt.number} was made while the circuit was open"
+    return call.finding(ID, text, attempt)
 
 
 def _in_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mainstay.core.comply.finding import Finding
 from mainstay.core.comply.forbidden_names import INTERRUPTIONS
 from mainstay.core.comply.rule import Rule
 
@@ -11,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainstay.core.comply.evidence import Call, Evidence
+    from mainstay.core.comply.finding import Finding
 
 ID = "unlogged-retry"
 
@@ -19,17 +19,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Looks for calls that were retried or failed, and ended, and are in no retry log."""
     for call, is_exceeded in unlogged_calls(evidence):
         if not is_exceeded:
-            last = call.last
-            yield Finding(
-                rule=ID,
-                text=f"stage {call.stage}: call {call.call_id} ended after attempt {last.number},"
-                " and no retry log has an entry of it",
-                file=last.file,
-                index=last.index,
-                pipeline_id=call.pipeline_id,
-                stage=call.stage,
-                call_id=call.call_id,
-            )
+            text = f"call {call.call_id} ended after attempt {call.last.number}, and no retry log"
+            yield call.finding(ID, f"{text} has an entry of it")
     for fact in evidence.audit:
         if fact.kind == "unlogged":
             text = f"call {fact.call_id} ended after attempt {fact.attempts}, and no retry log has"
