@@ -93,14 +93,23 @@ def test_a_call_that_ends_in_its_commit_ends_in_doubt():
     late = mainstay.DeadlineExceeded(1.0)
     for idempotent in (False, True):
         runs = Runs(print, idempotent=idempotent)
-        runs.ended(late)
+        assert end(runs, late) is late
         runs.commits(runs.begin())
-    runs.ended(late)
+    assert end(runs, late) is late
     runs = Runs(print, idempotent=False)
     runs.commits(runs.begin())
-    with pytest.raises(mainstay.OutcomeUnknown) as caught:
-        runs.ended(late)
-    assert caught.value.__cause__ is late
+    unknown = end(runs, late)
+    assert isinstance(unknown, mainstay.OutcomeUnknown)
+    assert unknown.__cause__ is late
+    assert end(runs, unknown) is unknown
+    assert isinstance(end(runs, KeyboardInterrupt()), KeyboardInterrupt)
+
+
+def end(runs, error):
+    """What comes of a call of the transaction that ends with an error."""
+    with pytest.raises(BaseException) as caught, runs:
+        raise error
+    return caught.value
 
 
 def test_an_attempt_that_was_abandoned_does_not_commit():

@@ -91,11 +91,8 @@ def run_transaction(
         with _lent(source) as connection:
             return _once(connection, function, runs, number)
 
-    try:
+    with runs:
         return policy.call(named(attempt, function))
-    except Exception as error:
-        runs.ended(error)
-        raise
 
 
 async def arun_transaction(
@@ -122,11 +119,8 @@ async def arun_transaction(
         async with _alent(source) as connection:
             return await _aonce(connection, function, runs, number)
 
-    try:
+    with runs:
         return await policy.acall(named(attempt, function))
-    except Exception as error:
-        runs.ended(error)
-        raise
 
 
 def _once(connection: Sync, function: Callable[[Sync], R], runs: Runs, number: int) -> R:

@@ -72,11 +72,8 @@ def run_transaction(
         with _lent(source) as connection:
             return _once(connection, function, runs, number)
 
-    try:
+    with runs:
         return policy.call(named(attempt, function))
-    except Exception as error:
-        runs.ended(error)
-        raise
 
 
 def _once(

@@ -99,11 +99,8 @@ def run_transaction(
         with lend() as used:
             return _once(used, function, runs, number)
 
-    try:
+    with runs:
         return policy.call(named(attempt, function))
-    except Exception as error:
-        runs.ended(error)
-        raise
 
 
 async def arun_transaction(
@@ -128,11 +125,8 @@ async def arun_transaction(
         async with lend() as used:
             return await _aonce(used, function, runs, number)
 
-    try:
+    with runs:
         return await policy.acall(named(attempt, function))
-    except Exception as error:
-        runs.ended(error)
-        raise
 
 
 def attach(engine: Engine | AsyncEngine) -> None:

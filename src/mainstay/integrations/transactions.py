@@ -84,13 +84,16 @@ class Runs:
         elif not self._is_idempotent:
             raise OutcomeUnknown(self.name) from error
 
-    def ended(self, error: Exception) -> None:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         """Raises OutcomeUnknown if the call has ended while a COMMIT was not answered.
 
         As when its deadline cut the attempt, which then had nothing to raise.
         """
         in_doubt = self._committing and not self._is_idempotent
-        if in_doubt and not isinstance(error, OutcomeUnknown):
+        if in_doubt and isinstance(error, Exception) and not isinstance(error, OutcomeUnknown):
             raise OutcomeUnknown(self.name) from error
 
 
