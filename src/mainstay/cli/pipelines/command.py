@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,8 @@ import click
 from mainstay.cli.application import loaded
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
-from mainstay.cli.inbox.identity import opened, store_option, write_default_place
+from mainstay.cli.inbox.identity import opened, store_option
+from mainstay.cli.listing import print_list
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
@@ -54,26 +56,13 @@ def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for wha
 @json_option
 def list_(as_json: bool, state: str | None, name: str | None, limit: int) -> None:
     """List the runs in the store."""
-    found: list[RunView] = []
     with opened(looks=True) as engine:
         from mainstay.cli.screen.progress import watched
 
-        for each in watched(engine.pipelines.all(name), "runs"):
-            if state in (None, each.state):
-                found.append(each)
-                if len(found) >= limit:
-                    break
-    if as_json:
-        write_json([each.to_dict() for each in found])
-        return
-    write_default_place()
-    if not found:
-        write("there is no run")
-        return
-    from mainstay.cli.screen.console import Screen, table
-
+        every = watched(engine.pipelines.all(name), "runs")
+        found = list(islice((each for each in every if state in (None, each.state)), limit))
     columns = ("run", "state", "done", "began", "resumed", "halted at", "why")
-    Screen().show(table(columns, [_row(each) for each in found], left=7))
+    print_list(found, "run", columns, _row, as_json=as_json)
 
 
 @command.command(epilog=example("mainstay pipelines show etl/2026-11-17 --store sqlite:///runs.db"))

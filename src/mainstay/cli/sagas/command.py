@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
-from mainstay.cli.inbox.identity import opened, store_option, write_default_place
+from mainstay.cli.inbox.identity import opened, store_option
+from mainstay.cli.listing import print_list
 from mainstay.cli.options import Seconds, example, json_option
 from mainstay.cli.sagas.application import app_option, working_engine
 from mainstay.cli.screen.output import shielded, write, write_json, write_ours
@@ -48,26 +50,14 @@ def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for wha
 @json_option
 def list_(as_json: bool, state: str | None, name: str | None, limit: int) -> None:
     """List the sagas in the store."""
-    found: list[SagaView] = []
     with opened(looks=True) as engine:
         from mainstay.cli.screen.progress import watched
 
-        for each in watched(engine.sagas.all(), "sagas"):
-            if (state is None or each.state == state) and name in (None, each.saga):
-                found.append(each)
-                if len(found) >= limit:
-                    break
-    if as_json:
-        write_json([each.to_dict() for each in found])
-        return
-    write_default_place()
-    if not found:
-        write("there is no saga")
-        return
-    from mainstay.cli.screen.console import Screen, table
-
+        every = watched(engine.sagas.all(), "sagas")
+        chosen = (e for e in every if state in (None, e.state) and name in (None, e.saga))
+        found = list(islice(chosen, limit))
     columns = ("saga", "state", "version", "done", "began", "recoveries", "why")
-    Screen().show(table(columns, [_row(each) for each in found], left=7))
+    print_list(found, "saga", columns, _row, as_json=as_json)
 
 
 @command.command(epilog=example("mainstay sagas show transfer/t-1 --store sqlite:///app.db"))
