@@ -574,8 +574,10 @@ def test_an_engine_that_has_no_relay_checks_nothing(tmp_path):
     """A store in memory, or in Redis: the relay is another process's."""
     connection = sqlite3.connect(tmp_path / "app.db")
     with Engine(sinks=[]) as engine, connection:
-        engine.outbox.add(connection, topic="a", payload={})
+        added = engine.outbox.add(connection, topic="a", payload={})
+    rows = connection.execute("SELECT id, topic FROM mainstay_outbox").fetchall()
     connection.close()
+    assert rows == [(added, "a")]
 
 
 # --- two operators at once ------------------------------------------------------------------------

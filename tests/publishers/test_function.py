@@ -62,6 +62,8 @@ def test_a_plain_function_does_not_block_the_loop():
         await publisher.close()
 
     asyncio.run(run())
+    assert not both.broken
+    assert both.n_waiting == 0
 
 
 def test_as_many_plain_functions_run_at_once_as_threads_are_given():

@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 
 import pytest
+import redis
 
 from mainstay.core.outbox.message import Message
 from tests.servers.http_faults import HttpFaults, Status
@@ -44,28 +45,40 @@ def test_every_block_is_run_here():
 
 
 def test_nats(nats_url):
+    """What the block publishes is in the stream of its subject."""
     import nats
 
-    async def prepare():
+    async def with_stream(ask):
         client = await nats.connect(nats_url)
-        await client.jetstream().add_stream(name="PAGE", subjects=["events.>"])
-        await client.close()
+        try:
+            return await ask(client.jetstream())
+        finally:
+            await client.close()
 
-    asyncio.run(prepare())
+    asyncio.run(with_stream(lambda js: js.add_stream(name="PAGE", subjects=["events.>"])))
     run_block("NatsPublisher", "nats://me:secret@127.0.0.1:4222", nats_url)
+    stored = asyncio.run(with_stream(lambda js: js.get_last_msg("PAGE", "events.paid")))
+    assert (stored.data, stored.headers["Nats-Msg-Id"]) == (b"{}", "8d0f")
 
 
 def test_kafka():
+    """The broker has received a record for the topic."""
     with MockCluster() as cluster:
         cluster.topic("shop.paid")
         run_block("KafkaPublisher", "127.0.0.1:9092", cluster.bootstrap)
+        assert cluster.requests("Produce") == 1
 
 
 def test_redis(valkey_url):
+    """The stream has an entry with the id of the message."""
     run_block("RedisStreamsPublisher", "redis://127.0.0.1:6379/0", valkey_url)
+    with redis.Redis.from_url(valkey_url, decode_responses=True) as client:
+        ((_, fields),) = client.xrange("events:paid")
+    assert (fields["id"], fields["data"]) == ("8d0f", "{}")
 
 
 def test_http():
+    """One POST to the path of the topic, once a local target is allowed."""
     with HttpFaults() as server:
         server.on("/hooks/paid", Status(204))
         with pytest.raises(Exception, match="allow_local=True"):
