@@ -18,6 +18,35 @@ def test_the_generated_parts_of_the_map_are_up_to_date():
     assert house.render(PAGE) == PAGE, house.HOW
 
 
+# --- walks ----------------------------------------------------------------------------------------
+
+FOUND = {
+    "core/retry/plan.py": "def fast_decision(",
+    "core/known/http.py": "429: Kind.THROTTLED",
+    "core/retry/kinds.py": "ECONNRESET",
+    "core/retry/give_up.py": "gave up on {name} after",
+    "core/retry/effects.py": 'Stop("no attempt left")',
+    "core/idempotency/record.py": "command.epoch",
+    "core/idempotency/fast_replay.py": "def hit(",
+    "stores/sqlite/statements.py": "INSERT INTO mainstay_kept",
+    "stores/postgres/statements.py": "INSERT INTO mainstay_kept",
+    "stores/sqlite/batch.py": "mainstay_kept",
+    "drivers/idempotency/keys.py": "class KeyOptions(",
+    "drivers/call/emit.py": "class Notes(",
+    "ports.py": "class SinkWants(",
+    "core/audit/chain.py": "def seal(",
+}
+"""What a walk sends its reader to a file for."""
+
+
+@pytest.mark.parametrize("file", FOUND)
+def test_a_walk_leads_to_the_file_that_has_it(file):
+    """A rule that moves to another module takes the walk along."""
+    walks = PAGE.partition("\n## Three walks\n")[2].partition("\n## Recipes\n")[0]
+    assert f"`{file}`" in walks
+    assert FOUND[file] in (ROOT / "src/mainstay" / file).read_text(encoding="utf-8")
+
+
 # --- recipes --------------------------------------------------------------------------------------
 
 EXAMPLES = {
