@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _JSON = "mainstay.cli.json"
-_FILE = "mainstay.cli.config.command"
+_FILE = "mainstay.cli.file"
 _SETS = "mainstay.cli.set"
 _LOADED = "mainstay.cli.loaded"
 
