@@ -1,14 +1,16 @@
 """What makes the calls of a verb is kept at the site, and so are the sites of functions."""
 
 import asyncio
+import functools
 import gc
 import inspect
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay import Backoff, CircuitBreaker, Engine, Jitter, RetryPolicy, WrapError
+from mainstay import Backoff, CircuitBreaker, Engine, Jitter, RetryPolicy, UsageError, WrapError
 from mainstay.drivers.call import site as sites
 from mainstay.testing import scripted, virtual_time
 from tests.costs import acosts, costs
@@ -172,8 +174,78 @@ def test_a_function_that_was_called_is_not_kept():
 def test_the_async_verbs_are_coroutine_functions():
     """Schedulers and web frameworks ask that before they decide how to run a function."""
     for owner in (RetryPolicy(), Engine(), Engine().operation("op"), CircuitBreaker("c")):
-        assert inspect.iscoroutinefunction(owner.acall)
-        assert inspect.iscoroutinefunction(owner.arun)
+        for verb in (owner.acall, owner.arun):
+            assert inspect.iscoroutinefunction(verb)
+            assert inspect.iscoroutinefunction(functools.partial(verb, print))
+            if sys.version_info < (3, 14):  # deprecated from there on
+                assert asyncio.iscoroutinefunction(verb)
+            assert inspect.unwrap(verb).__code__.co_flags & inspect.CO_COROUTINE
+
+
+async def _answer():
+    return 42
+
+
+def test_a_call_of_an_async_verb_gives_a_coroutine():
+    """The first call at a site and those after it, so that a task can be made of each."""
+
+    async def main(owner, *name):
+        first, second = owner.acall(*name, _answer), owner.acall(*name, _answer)
+        third = asyncio.create_task(first)
+        assert await third == await second == 42
+        later = owner.acall(*name, _answer)
+        assert inspect.iscoroutine(later)
+        return await asyncio.create_task(later)
+
+    assert asyncio.run(main(RetryPolicy())) == 42
+    assert asyncio.run(main(Engine(), "op")) == 42
+
+
+def test_an_async_verb_that_is_not_awaited_is_named():
+    """In the warning of Python's; it is the call that somebody wrote."""
+    policy = RetryPolicy()
+    assert asyncio.run(policy.acall(_answer)) == 42
+    with pytest.warns(RuntimeWarning, match="coroutine 'acall' was never awaited"):
+        policy.acall(_answer)
+
+
+@pytest.mark.parametrize("name", ["", [], 5])
+def test_a_wrong_operation_is_refused_where_the_call_is_awaited(name):
+    """As every mistake in an async function is."""
+    made = Engine().acall(name, _answer)
+    with pytest.raises((TypeError, UsageError)):
+        asyncio.run(made)
+
+
+AGAIN = {"retry_on": OSError, "backoff": Backoff.constant(0)}
+
+
+@pytest.mark.parametrize("tries", [0, 1])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RetryPolicy(**AGAIN),
+        RetryPolicy(**AGAIN, attempt_timeout=5.0),
+        RetryPolicy(**AGAIN, retry_if_result=lambda _: False),
+        Engine(sinks=[]).operation("op", policy=RetryPolicy(**AGAIN)),
+        CircuitBreaker("c"),
+    ],
+    ids=["plain", "limited", "whole", "engine", "gated"],
+)
+def test_acall_explains_what_cannot_be_awaited(policy, tries):
+    """At the first attempt or a later one, whatever template makes the attempts."""
+    tries = 0 if isinstance(policy, CircuitBreaker) else tries
+    left = [OSError("x")] * tries
+
+    def plain():
+        if left:
+            raise left.pop()
+        return 5
+
+    with virtual_time(), pytest.raises(WrapError, match=r"plain is not async"):
+        asyncio.run(policy.acall(plain))
+    with pytest.raises(WrapError, match="5"):
+        asyncio.run(policy.acall(5))
 
 
 def test_run_through_a_circuit_counts_no_attempt_that_was_refused():

@@ -12,22 +12,22 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from mainstay.drivers.call.callables import (
     check_callable,
     context_managers,
+    coroutine_function,
     refuse_coroutine,
-    refuse_unawaitable,
 )
 from mainstay.drivers.call.site import Ways
 from mainstay.drivers.call.wrap import caller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import ParamSpec, TypeVar
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, ParamSpec, TypeVar
 
     from mainstay.core.base.types import UserValue
     from mainstay.core.explain.explain import Explanation
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.blocks import Attempts
-    from mainstay.drivers.call.callables import Function
+    from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
@@ -70,9 +70,10 @@ class Verbs:
             refuse_unrun(function, value)
         return value
 
-    async def acall(
+    @coroutine_function
+    def acall(
         self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         """Awaits the async function, and again if it fails as the policy allows.
 
         >>> import asyncio
@@ -85,12 +86,13 @@ class Verbs:
             way = self._site.ways.acall
         except AttributeError:
             way = None
-        try:
-            value: R = await (way or way_of(self._verb_site, "acall"))(function, args, kwargs)
-        except Exception as error:
-            explain_awaited(function, error)
-            raise
-        return value
+        if way is None:
+            return self._first_acall(function, args, kwargs)
+        return way(function, args, kwargs)  # type: ignore[no-any-return]
+
+    async def _first_acall(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
+        """The first `acall`; what is wrong with the site is raised where it is awaited."""
+        return await way_of(self._verb_site, "acall")(function, args, kwargs)
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RetryResult[R]:
         """Like `call`, but answers with a RetryResult and never raises for a failed call.
@@ -148,6 +150,7 @@ def way_of(site: Site, verb: str) -> Function:
     """What makes the calls of a verb at a site, from now on."""
     UNRUN.update(context_managers())
     way = caller(site, awaits=verb[0] == "a", reports=verb.endswith("run"))
+    way.__name__ = way.__qualname__ = verb  # what the warning names if nobody awaits it
     if site.ways is Ways.NONE:
         site.ways = Ways()
     setattr(site.ways, verb, way)
@@ -158,13 +161,6 @@ def explain_failed(function: Function, error: Exception) -> None:
     """Explains the failure of what cannot be called; else leaves out the frame of the verb."""
     if isinstance(error, TypeError):
         check_callable(function)  # raises with the reason if it is no function
-    error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-
-
-def explain_awaited(function: Function, error: Exception) -> None:
-    """The same of what cannot be awaited."""
-    if isinstance(error, TypeError):
-        refuse_unawaitable(function, error)
     error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.drivers.call.callables import coroutine_function
 from mainstay.drivers.call.site import Ways
 from mainstay.drivers.verbs import (
     UNRUN,
     checked,
-    explain_awaited,
     explain_failed,
     refuse_unrun,
     way_of,
@@ -20,9 +20,11 @@ from mainstay.drivers.verbs import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Awaitable, Callable
-    from typing import ParamSpec, TypeVar
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, ParamSpec, TypeVar
 
+    from mainstay.core.base.types import UserValue
+    from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
@@ -62,14 +64,15 @@ class EngineCalls:
             refuse_unrun(function, value)
         return value
 
-    async def acall(
+    @coroutine_function
+    def acall(
         self,
         operation: str,
         function: Callable[P, Awaitable[R]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         """Awaits an async function under the operation's policy.
 
         >>> import asyncio
@@ -78,15 +81,19 @@ class EngineCalls:
         42
         """
         try:
-            site = self._sites[operation]
-        except KeyError:
-            site = self._usual(operation)
-        try:
-            value: R = await (site.ways.acall or way_of(site, "acall"))(function, args, kwargs)
-        except Exception as error:
-            explain_awaited(function, error)
-            raise
-        return value
+            way = self._sites[operation].ways.acall
+        except (KeyError, TypeError):  # a name that is none is refused where the call is awaited
+            way = None
+        if way is None:
+            return self._first_acall(operation, function, args, kwargs)
+        return way(function, args, kwargs)  # type: ignore[no-any-return]
+
+    async def _first_acall(
+        self, operation: str, function: Function, args: Args, kwargs: Kwargs
+    ) -> UserValue:
+        """The first one; what is wrong with the operation is raised where it is awaited."""
+        site = self._sites.get(operation) or self._usual(operation)
+        return await way_of(site, "acall")(function, args, kwargs)
 
     def run(
         self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs

@@ -24,6 +24,7 @@ from types import CellType, CodeType, FunctionType
 
 import mainstay.runtime.clock as clock
 from mainstay.drivers.call import sync
+from mainstay.drivers.call.callables import refuse_unawaitable
 from mainstay.runtime.enclosing import FRAMES
 
 TYPE_CHECKING = False
@@ -94,6 +95,9 @@ def async_first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
         if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
                 return await {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
+            except TypeError as ms_error:                                      #: gated explained
+                ms_explain(ms_function, ms_error)                              #: gated explained
+                raise                                                          #: gated explained
             finally:                                                                 #: gated
                 del ms_here                                                          #: gated
         ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)      #: limited
@@ -126,6 +130,9 @@ def async_first(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
                 ms_site, ms_function, {positional}, {keyword}, ms_end, ms_here.moment
                 , ms_started                                                         #: clocked
             )
+        except TypeError as ms_error:                                                #: explained
+            ms_explain(ms_function, ms_error)                                        #: explained
+            raise                                                                    #: explained
         finally:
             del ms_here
     return first_attempt
@@ -135,6 +142,9 @@ def async_whole(ms_function, ms_site, ms_now, ms_count, ms_slow, ms_limit):
         ms_here = ms_active
         try:
             return await {run}(ms_site, ms_function, {positional}, {keyword})
+        except TypeError as ms_error:                                                #: explained
+            ms_explain(ms_function, ms_error)                                        #: explained
+            raise                                                                    #: explained
         finally:
             del ms_here
     return every_attempt
@@ -349,6 +359,8 @@ def _load(path: tuple[str, ...]) -> None:
         from mainstay.drivers.call import aio, on_asyncio
 
         FRAMES.update(ms_begin_asyncio=on_asyncio.begin, ms_begin=aio.begin)
+    if "explained" in path:
+        FRAMES["ms_explain"] = refuse_unawaitable
     if "reported" in path and "ms_result" not in FRAMES:
         from mainstay.drivers.call.result import RetryResult
 

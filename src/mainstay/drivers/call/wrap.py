@@ -197,7 +197,10 @@ def _make(
         "ms_slow": gate.slow_after if gate else None,
         "ms_limit": site.policy.first_limit,
     }
-    return function_of(path_of(site, awaits, reports), signature, held)
+    path = path_of(site, awaits, reports)
+    if awaits and function is None and not reports:
+        path = (*path, "explained")  # the verb has no frame in which it could be
+    return function_of(path, signature, held)
 
 
 def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
