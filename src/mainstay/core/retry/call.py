@@ -283,12 +283,12 @@ class Care:
     def _stand_back(self, mark: GaveUp) -> Generator[Effect, Answer, Stop | None]:
         """What is made of a failure that a retry further in has given up on."""
         plan, mode = self.plan, self.plan.policy.nested
-        self.inside = mark.made
+        self.inside = made = mark.made
         if self.builder is not None:
-            self.builder.record_answer({"inner": mark.made})
+            self.builder.record_answer({"inner": made})
         if mode == "refuse":
             self.refusal = NestedRetryError(
-                mark.operation or _UNNAMED, plan.operation, mark.made, self.limit
+                mark.operation or _UNNAMED, plan.operation, made, self.limit
             )
             return REFUSED
         if mode != "allow":

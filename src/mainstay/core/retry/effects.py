@@ -53,6 +53,8 @@ class Question(Enum):
     SINCE = "the moment at which the attempt began, as marks count moments"
     LEFT = "the seconds that the caller has left"
 
+    __hash__ = object.__hash__  # that of an enum is a Python function, and a driver looks it up
+
 
 class Returned:
     """A value the function returned; not accepted if `retry_if_result` wanted another."""

@@ -78,8 +78,10 @@ class GaveUp(str):
         A note that is no mark leaves a mark as it is: the retry further in has given up all the
         same.
         """
-        if exception.__dict__:
-            notes = attribute(exception, "__notes__")
+        carried = exception.__dict__
+        if carried:
+            keeps = KEEPS_SIGNALS[type(exception)]
+            notes = carried.get("__notes__") if keeps else attribute(exception, "__notes__")
             if isinstance(notes, list):
                 notes[:] = [note for note in notes if not self._replaces(note)]
         add_note(exception, self)
@@ -183,14 +185,18 @@ def mark_on(exception: BaseException | None) -> GaveUp | None:
     """The mark on this very exception, if it has one that an outer retry can honour."""
     if exception is None:
         return None
-    if KEEPS_SIGNALS[type(exception)] and "__notes__" not in exception.__dict__:
-        response = exception.__dict__.get("response")
-        note = None if response is None else _of_response(response)
-        return note if note is not None and note.moment != NO_MOMENT else None
-    for note in _notes_on(exception):
-        if note.moment != NO_MOMENT:
-            return note
-    return None
+    if not KEEPS_SIGNALS[type(exception)]:
+        marks = [note for note in _notes_on(exception) if note.moment != NO_MOMENT]
+        return marks[0] if marks else None
+    carried = exception.__dict__
+    notes, response = carried.get("__notes__"), carried.get("response")
+    if isinstance(notes, list):
+        for note in notes:
+            if type(note) is GaveUp and note.moment != NO_MOMENT:
+                return note
+    of_response = None if response is None else _of_response(response)
+    has_mark = of_response is not None and of_response.moment != NO_MOMENT
+    return of_response if has_mark else None
 
 
 def _notes_on(exception: BaseException | None) -> list[GaveUp]:

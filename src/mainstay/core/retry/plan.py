@@ -166,8 +166,15 @@ _OF_THE_FLOW = PerClass(
 
 def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     """The classification of a failure; None if more than that, and the attempts left, decide."""
-    rules, cls = plan.policy._rules, type(failure)
-    if rules.functions or _OF_THE_FLOW[cls] or RELEASE in failure.__dict__:
+    rules, cls, carried = plan.policy._rules, type(failure), failure.__dict__
+    if rules.functions or _OF_THE_FLOW[cls] or RELEASE in carried:
+        return None
+    is_bare = "__notes__" not in carried and carried.get("response") is None
+    if failure.__cause__ is not None:
+        mark = newest_mark(failure)
+    else:  # one without notes and response has no mark
+        mark = None if is_bare and KEEPS_SIGNALS[cls] else mark_on(failure)
+    if mark is not None:
         return None
     verdict = classify(failure, rules)
     if verdict.hint is not None or (verdict.is_ambiguous and plan.idempotency == "unsafe"):
@@ -175,9 +182,4 @@ def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     known = verdict.known
     if verdict.retryable and known is not None and known.table not in plan.looked:
         return None  # the flow looks for retries of the client's own, once
-    carried, is_alone = failure.__dict__, failure.__cause__ is None
-    if is_alone and KEEPS_SIGNALS[cls] and "__notes__" not in carried:
-        if carried.get("response") is None:
-            return verdict  # nothing of it can have a mark
-        return verdict if mark_on(failure) is None else None
-    return verdict if newest_mark(failure) is None else None
+    return verdict

@@ -177,11 +177,14 @@ class Call:
 
     def answer(self, effect: Effect) -> Answer:
         """The answer to anything but waiting, invoking, hooks and the end."""
+        if type(effect) is Consult:
+            return self._consult(effect)
+        if type(effect) is Warn:
+            return self._warn(effect)
+        if type(effect) is AwaitAnswer:
+            return self._not_awaited(effect)
         if type(effect) is not Question:
-            does: Any = {
-                Consult: self._consult, Warn: self._warn, AwaitAnswer: self._not_awaited
-            }.get(type(effect), self._emit)  # fmt: skip
-            return does(effect)
+            return self._emit(effect)  # type: ignore[arg-type]  # drivers do the other effects
         answer: Answer = _ASKED[effect](self)
         is_kept = effect is not Question.SINCE and answer is not None
         if self.builder is not None and is_kept:
