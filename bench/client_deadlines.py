@@ -16,8 +16,9 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from bench.lateness import GOAL, Began, beside_a_bare_wait
+from bench.lateness import AT_ONCE, GOAL, Began, beside_a_bare_wait
 from bench.measure import Effort, reason
 from bench.table import Row, Table
 from mainstay import RetryPolicy, deadline
@@ -33,21 +34,31 @@ def run(effort: Effort) -> Table:
     rounds = 10 if effort.is_quick else 100
     with ExitStack() as servers:
         late = servers.enter_context(beside_a_bare_wait(DEADLINE))
-        for names, opened in (_DATABASES, _postgres), (_COMMANDS, _valkey), (_CALLS, _grpc):
+        calls: dict[str, Callable[[], list[float]]] = {}
+        for clients, opened in (_DATABASES, _postgres), (_COMMANDS, _valkey), (_CALLS, _grpc):
             try:
                 server = servers.enter_context(opened())
             except Exception as error:
                 why = reason(error)
-                late.rows += [Row(name, None, GOAL, "ms", note=why) for name in names]
-                continue
-            for name, client in names.items():
-                late.measure(name, partial(client, server, rounds))
+                late.rows += [Row(name, None, GOAL, "ms", note=why) for name in clients]
+            else:
+                calls |= {name: partial(_measured, name, server, rounds) for name in clients}
+        late.measure(calls, ("grpc", "psycopg", "psycopg2", "redis.asyncio", "sqlalchemy"))
         rows = late.finish()
     method = (
         f"A deadline of {DEADLINE:g} s. The 99th percentile of the time past it, of {rounds} calls;"
-        " beside it another process waits for as long, which shows what the machine adds."
+        f" {AT_ONCE} clients at once, each in a process of its own with a proxy of its own. Beside"
+        " them another waits for as long, which shows what the machine adds."
     )
     return Table("client_deadlines", "Deadlines of databases, Redis and gRPC", method, rows)
+
+
+def _measured(name: str, server: str, rounds: int) -> list[float]:
+    if name in _CALLS:
+        return _CALLS[name](server, rounds)
+    client = (_DATABASES | _COMMANDS)[name]
+    with FaultProxy("127.0.0.1", urlsplit(server).port or 0) as proxy:
+        return client(proxy, proxy.url(server), rounds)
 
 
 def _policy() -> RetryPolicy:
@@ -76,24 +87,21 @@ class _Late:
 
 
 @contextmanager
-def _postgres() -> Iterator[tuple[FaultProxy, str]]:
+def _postgres() -> Iterator[str]:
     from tests.servers.postgres import start_postgres
 
     server = start_postgres()
     try:
-        port = int(server.url.rpartition(":")[2].partition("/")[0])
-        with FaultProxy("127.0.0.1", port) as proxy:
-            yield proxy, proxy.url(server.url)
+        yield server.url
     finally:
         server.kill()
 
 
-def _psycopg(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _psycopg(proxy: FaultProxy, url: str, rounds: int) -> list[float]:
     import psycopg
 
     from mainstay.integrations.psycopg import run_transaction
 
-    proxy, url = server
     late = _Late()
 
     def work(connection: Any) -> None:
@@ -110,12 +118,11 @@ def _psycopg(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
     return late.times
 
 
-def _psycopg_async(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _psycopg_async(proxy: FaultProxy, url: str, rounds: int) -> list[float]:
     import psycopg
 
     from mainstay.integrations.psycopg import arun_transaction
 
-    proxy, url = server
     late = _Late()
 
     async def work(connection: Any) -> None:
@@ -135,12 +142,11 @@ def _psycopg_async(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
     return asyncio.run(main())
 
 
-def _psycopg2(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _psycopg2(proxy: FaultProxy, url: str, rounds: int) -> list[float]:
     import psycopg2
 
     from mainstay.integrations.psycopg2 import run_transaction
 
-    proxy, url = server
     late = _Late()
 
     def work(connection: Any) -> None:
@@ -158,9 +164,8 @@ def _psycopg2(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
     return late.times
 
 
-def _opened(library: str, server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _opened(library: str, proxy: FaultProxy, url: str, rounds: int) -> list[float]:
     hands, driver = import_module(f"mainstay.integrations.{library}"), import_module(library)
-    proxy, url = server
     late = _Late()
     for _ in range(rounds):
         proxy.black_hole()
@@ -170,12 +175,11 @@ def _opened(library: str, server: tuple[FaultProxy, str], rounds: int) -> list[f
     return late.times
 
 
-def _sqlalchemy(driver: str, server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _sqlalchemy(driver: str, proxy: FaultProxy, url: str, rounds: int) -> list[float]:
     import sqlalchemy
 
     from mainstay.integrations.sqlalchemy import run_transaction
 
-    proxy, url = server
     engine = sqlalchemy.create_engine(url.replace("postgresql://", f"postgresql+{driver}://"))
     late = _Late()
 
@@ -194,13 +198,12 @@ def _sqlalchemy(driver: str, server: tuple[FaultProxy, str], rounds: int) -> lis
     return late.times
 
 
-def _connecting(driver: str, server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+def _connecting(driver: str, proxy: FaultProxy, url: str, rounds: int) -> list[float]:
     import sqlalchemy
     from sqlalchemy.pool import NullPool
 
     from mainstay.integrations.sqlalchemy import run_transaction
 
-    proxy, url = server
     made = url.replace("postgresql://", f"postgresql+{driver}://")
     engine = sqlalchemy.create_engine(made, poolclass=NullPool)
     late = _Late()
@@ -234,14 +237,13 @@ _DATABASES = {
 
 
 @contextmanager
-def _valkey() -> Iterator[FaultProxy]:
+def _valkey() -> Iterator[str]:
     from tests.servers.valkey import start_valkey
 
     with tempfile.TemporaryDirectory() as folder:
         server = start_valkey(Path(folder))
         try:
-            with FaultProxy("127.0.0.1", server.port) as proxy:
-                yield proxy
+            yield server.url
         finally:
             server.kill()
 
@@ -250,7 +252,9 @@ def _slow(proxy: FaultProxy) -> None:
     proxy.slow(20.0)
 
 
-def _redis(fault: Callable[[FaultProxy], None], proxy: FaultProxy, rounds: int) -> list[float]:
+def _redis(
+    fault: Callable[[FaultProxy], None], proxy: FaultProxy, url: str, rounds: int
+) -> list[float]:
     import redis
 
     from mainstay.integrations.redis import Retry
@@ -258,7 +262,7 @@ def _redis(fault: Callable[[FaultProxy], None], proxy: FaultProxy, rounds: int) 
     late = _Late()
     options: dict[str, Any] = {"socket_timeout": 30.0, "retry": Retry(_policy())}
     for _ in range(rounds):
-        with redis.Redis("127.0.0.1", proxy.port, **options) as client:
+        with redis.Redis.from_url(url, **options) as client:
             client.set("k", "x" * 1000)
             fault(proxy)
             with late.call():
@@ -268,7 +272,7 @@ def _redis(fault: Callable[[FaultProxy], None], proxy: FaultProxy, rounds: int) 
 
 
 def _redis_async(
-    fault: Callable[[FaultProxy], None], proxy: FaultProxy, rounds: int
+    fault: Callable[[FaultProxy], None], proxy: FaultProxy, url: str, rounds: int
 ) -> list[float]:
     import redis.asyncio
 
@@ -279,7 +283,7 @@ def _redis_async(
 
     async def main() -> list[float]:
         for _ in range(rounds):
-            async with redis.asyncio.Redis(host="127.0.0.1", port=proxy.port, **options) as client:
+            async with redis.asyncio.Redis.from_url(url, **options) as client:
                 await client.set("k", "x" * 1000)
                 fault(proxy)
                 with late.call():

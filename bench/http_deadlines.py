@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from bench.lateness import Began, beside_a_bare_wait
+from bench.lateness import AT_ONCE, Began, beside_a_bare_wait
 from bench.measure import Effort
 from bench.table import Table
 from mainstay import DeadlineExceeded, RetryPolicy, deadline
@@ -55,19 +55,31 @@ while True:
 def run(effort: Effort) -> Table:
     """Every client against every fault."""
     rounds = 10 if effort.is_quick else 100
-    with _server() as url, _slow_lookup(), beside_a_bare_wait(DEADLINE) as late:
+    with _server() as url, beside_a_bare_wait(DEADLINE) as late:
         unknown = url.replace("127.0.0.1", SLOW_NAME)
-        for client, opened in _CLIENTS.items():
-            for number, fault in enumerate(FAULTS):
-                late.measure(f"{client}: {fault}", partial(opened, f"{url}/{number}", rounds))
-            late.measure(f"{client}: slow lookup", partial(opened, f"{unknown}/0", rounds))
+        places = {fault: f"{url}/{number}" for number, fault in enumerate(FAULTS)}
+        places["slow lookup"] = f"{unknown}/0"
+        late.measure(
+            {
+                f"{client}: {fault}": partial(_measured, client, place, rounds)
+                for client in _CLIENTS
+                for fault, place in places.items()
+            },
+            ("aiohttp", "boto3", "httpx", "requests"),
+        )
         rows = late.finish()
     method = (
         f"A deadline of {DEADLINE:g} s, a client whose own timeout is {TIMEOUT:g} s. The 99th"
-        f" percentile of the time past the deadline, of {rounds} requests; beside it another"
-        " process waits for as long, which shows what the machine adds."
+        f" percentile of the time past the deadline, of {rounds} requests; {AT_ONCE} clients at"
+        " once, each in a process of its own. Beside them another waits for as long, which shows"
+        " what the machine adds."
     )
     return Table("http_deadlines", "Deadlines of HTTP clients", method, rows)
+
+
+def _measured(client: str, url: str, rounds: int) -> list[float]:
+    with _slow_lookup():
+        return _CLIENTS[client](url, rounds)
 
 
 @contextmanager

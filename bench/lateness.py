@@ -6,15 +6,22 @@ of a client; its note has the median, that of the bare wait meanwhile, and what 
 Linux counts how long a thread was ready and had no CPU, the note has the percentile without that
 time: what is left is the client's own. Waits before the deadline count as well, so it may be more
 by as much. The spread is that of five parts of the run.
+
+Calls that wait for a deadline leave the CPU to others. So rows are measured at once, each in a
+process of its own: the path of a call is that of a program with one client, and what the processes
+take from each other is in the bare wait, too.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 
@@ -23,10 +30,14 @@ from bench.table import Row, at_most
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from threading import Barrier
 
 GOAL = at_most(50.0)
 PARTS = 5
+AT_ONCE = 6
+READY_WITHIN = 120.0
 _WAIT = """
 import sys, time
 seconds = float(sys.argv[1])
@@ -85,15 +96,27 @@ class Lateness:
         self._file = file
         self._beyond: list[float] = []
 
-    def measure(self, what: str, call: Callable[[], list[float]]) -> None:
-        """A row: `call` gives by how many seconds each of its calls was late."""
-        began = time.perf_counter()
+    def measure(
+        self, calls: Mapping[str, Callable[[], list[float]]], libraries: Sequence[str] = ()
+    ) -> None:
+        """A row for each: a call gives by how many seconds each of its calls was late.
+
+        What is imported at first would be taken for lateness by the processes beside it, so no row
+        begins before every process has imported the libraries.
+        """
+        size = min(AT_ONCE, len(calls))
+        spawn = multiprocessing.get_context("spawn")
+        ready = (spawn.Barrier(size), libraries)
+        with ProcessPoolExecutor(size, spawn, initializer=_import_all, initargs=ready) as pool:
+            rows = {what: pool.submit(_timed, call) for what, call in calls.items()}
+            self.rows += [self._row(what, timed) for what, timed in rows.items()]
+
+    def _row(self, what: str, timed: Future[tuple[float, list[float], float]]) -> Row:
         try:
-            late = call()
+            began, late, ended = timed.result()
         except Exception as error:
-            self.rows.append(Row(what, None, GOAL, "ms", note=reason(error)))
-            return
-        bare = p99(self._bare(began))
+            return Row(what, None, GOAL, "ms", note=reason(error))
+        bare = p99(self._bare(began, ended))
         self._beyond.append(p99(late) - bare)
         note = (
             f"median {median(late) * 1e3:.3g} ms; a bare wait {bare * 1e3:.3g} ms,"
@@ -102,7 +125,7 @@ class Lateness:
         if any(getattr(each, "waited", 0.0) for each in late):
             own = p99([each - getattr(each, "waited", 0.0) for each in late])
             note += f"; without waits for a CPU {own * 1e3:.3g} ms"
-        self.rows.append(Row(what, p99(late) * 1e3, GOAL, "ms", spread(late), note))
+        return Row(what, p99(late) * 1e3, GOAL, "ms", spread(late), note)
 
     def finish(self) -> list[Row]:
         """The rows, and what the client that is furthest beyond the bare wait adds to it."""
@@ -111,15 +134,32 @@ class Lateness:
             self.rows.append(Row(what, max(self._beyond) * 1e3, GOAL, "ms"))
         return self.rows
 
-    def _bare(self, began: float) -> list[float]:
-        """Of the waits that ended since then; one at least."""
+    def _bare(self, began: float, ended: float) -> list[float]:
+        """Of the waits that ended meanwhile; if none did, of the next."""
         found: list[float] = []
         while not found:
             lines = self._file.read_text(encoding="utf-8").splitlines()
-            pairs = [line.split() for line in lines]
-            found = [float(late) for at, late in pairs if float(at) >= began]
+            pairs = [(float(at), float(late)) for at, late in map(str.split, lines)]
+            after = [late for at, late in pairs if at > ended]
+            found = [late for at, late in pairs if began <= at <= ended] or after[:1]
             time.sleep(0 if found else 0.05)
         return found
+
+
+def _import_all(ready: Barrier, libraries: Sequence[str]) -> None:
+    for each in libraries:
+        try:
+            import_module(each)
+        except ImportError:  # its row says so
+            continue
+    ready.wait(READY_WITHIN)
+
+
+def _timed(call: Callable[[], list[float]]) -> tuple[float, list[float], float]:
+    """The clock is that of the bare wait: on Linux one for all processes."""
+    began = time.perf_counter()
+    late = call()
+    return began, late, time.perf_counter()
 
 
 @contextmanager
