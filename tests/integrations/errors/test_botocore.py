@@ -401,6 +401,27 @@ def test_an_error_that_a_waiter_meets_is_judged_by_its_code(dynamodb):
     assert (kind_of(error).kind, stub.count) == (Kind.THROTTLED, 3)
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, Kind.AUTH),
+        (429, Kind.THROTTLED),
+        (500, Kind.TRANSIENT),
+        (503, Kind.OVERLOAD),
+        (504, Kind.TIMEOUT),
+    ],
+)
+def test_an_answer_to_the_head_of_a_waiter_is_judged_by_its_status(dynamodb, status, kind):
+    """It has no body, and so no code: botocore has the status in that place."""
+    stub, _ = dynamodb
+    stub.answers(Answer(status, b""))
+    s3 = client("s3", stub.url)
+    error = seen(lambda: s3.get_waiter("object_exists").wait(Bucket=BUCKET, Key="here"))
+    assert isinstance(error, botocore.exceptions.WaiterError)
+    assert kind_of(error).kind is kind
+    assert stub.count == (1 if kind is Kind.AUTH else 3)
+
+
 def test_a_certificate_that_is_not_trusted_is_final(front):
     """What the `ssl` module raised decides; a server cannot make botocore trust it later."""
     with pytest.raises(botocore.exceptions.SSLError) as caught:

@@ -3,6 +3,7 @@
 The bodies are those of "REST API: error responses" and of `_bulk` in the Elasticsearch reference.
 """
 
+import asyncio
 import socket
 
 import elastic_transport
@@ -90,11 +91,49 @@ def test_an_answer_that_does_not_come_leaves_it_in_doubt(node, answer, raised, k
     """The request was sent."""
     node.answers(answer)
     es = client(node.url, timeout=0.2 if answer is SILENCE else 60)
-    problem = seen(lambda: es.index(index="shop", document={}), attempts=2)
+    problem = seen(lambda: es.index(index="shop", id="1", document={}), attempts=2)
     known = kind_of(problem)
     assert isinstance(problem, raised)
     wait_until(lambda: node.count >= 2, "the requests")
     assert (known.kind, known.is_ambiguous, node.count) == (kind, True, 2)
+
+
+@pytest.mark.parametrize("answer", [RESET, error(500, "exception")], ids=["reset", "500"])
+@pytest.mark.parametrize(
+    ("call", "count"),
+    [
+        (lambda es: es.index(index="shop", document={}), 1),
+        (lambda es: es.update(index="shop", id="1", doc={}), 1),
+        (lambda es: es.bulk(operations=[{"index": {}}, {}], index="shop"), 1),
+        (lambda es: es.scroll(scroll_id="1"), 1),
+        (lambda es: es.search(index="shop", query={"match_all": {}}), 3),
+        (lambda es: es.count(index="shop", query={"match_all": {}}), 3),
+        (lambda es: es.indices.refresh(index="shop"), 3),
+        (lambda es: es.index(index="shop", id="1", document={}), 3),
+        (lambda es: es.delete(index="shop", id="1"), 3),
+    ],
+    ids=["index", "update", "bulk", "scroll", "search", "count", "refresh", "with id", "delete"],
+)
+def test_a_post_that_changes_something_is_not_sent_again(node, answer, call, count):
+    """Elasticsearch would make another id; what reads, and what has an id, is repeated."""
+    node.answers(answer)
+    es = client(node.url)
+    problem = seen(lambda: call(es))
+    assert node.count == count
+    if count == 1:
+        assert "POST without an id of your own may have been" in problem.__notes__[0]
+
+
+def test_a_post_of_the_async_client_is_not_sent_again(node):
+    """It is another module of the client that sends it."""
+    node.answers(RESET)
+
+    async def main():
+        async with elasticsearch.AsyncElasticsearch(node.url, max_retries=0) as es:
+            await es.index(index="shop", document={})
+
+    seen(lambda: asyncio.run(main()))
+    assert node.count == 1
 
 
 def test_a_dead_port_is_tried_again():
@@ -161,7 +200,7 @@ def test_retries_of_the_client_multiply_and_make_a_lost_write_ambiguous(node):
     """Three attempts of ours with two more of the client's; the first of them may have written."""
     node.answers(RESET)
     es = client(node.url, retries=2)
-    problem = seen(lambda: es.index(index="shop", document={}))
+    problem = seen(lambda: es.index(index="shop", id="1", document={}))
     assert (kind_of(problem).is_ambiguous, node.count) == (True, 9)
 
 

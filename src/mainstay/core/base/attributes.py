@@ -88,6 +88,17 @@ def signals_of(exception: BaseException) -> dict[str, UserValue] | None:
     return exception.__dict__ if KEEPS_SIGNALS[type(exception)] else None
 
 
+def is_direct(exception: BaseException) -> bool:
+    """Whether the function that was called raised it by itself, so that no client did.
+
+    >>> is_direct(TimeoutError())
+    True
+    """
+    trace = exception.__traceback__
+    trace = None if trace is None else trace.tb_next  # the first frame is that of the caller
+    return trace is None or trace.tb_next is None
+
+
 def add_note(exception: BaseException, note: str) -> None:
     """Leaves a note if the exception takes one: a frozen one does not, and is not lost for it.
 

@@ -116,8 +116,19 @@ def unsafe_request(
             request = find(exception)
         except Exception:  # of another version of the library than the table knows
             return ""
-    if request is None:
-        return ""
+    return "" if request is None else unsafe(request, key, key_headers)
+
+
+def unsafe(
+    request: object, key: str = IDEMPOTENCY_KEY, key_headers: tuple[str, ...] = KEY_HEADERS
+) -> str:
+    """Why a request must not be repeated if its answer was lost; empty if it may be.
+
+    >>> class Request:
+    ...     method, headers = "PUT", {}
+    >>> unsafe(Request())
+    ''
+    """
     method = attribute(request, "method")
     if not isinstance(method, str) or method.upper() in REPEATABLE_METHODS:
         return ""

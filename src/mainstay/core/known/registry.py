@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from mainstay.core.known.table import Entry
 
+    Behind: TypeAlias = tuple[Table, BaseException, bool]
+    """The table of the client; the exception whose traceback has its request; whether that was
+    sent, in part or whole."""
     Found: TypeAlias = tuple[Table, str, Entry]
 
     class Dependent(Protocol):
@@ -42,11 +45,14 @@ class _Found(PerClass["Found | None"]):
 class Registry:
     """Tables, and what was found for a class."""
 
-    __slots__ = ("_dependent", "_own", "find", "found")
+    __slots__ = ("_dependent", "_own", "behind", "find", "found")
 
     def __init__(self) -> None:
         self.find: Callable[[str], Table | None] = _nothing
         """Finds the table of a package; integrations/errors/ sets it."""
+        self.behind: Callable[[BaseException], Behind | None] = _nobody
+        """Finds the client that an error of Python's own came through; integrations/errors/ sets
+        it, too."""
         self._own: list[Table] = []
         self.found = _Found(self._look_up)
         """The same for all classes: failing calls read it without a call of a function."""
@@ -116,6 +122,10 @@ def _covers(packages: tuple[str, ...], name: str) -> bool:
 
 
 def _nothing(_name: str) -> Table | None:
+    return None
+
+
+def _nobody(_exception: BaseException) -> Behind | None:
     return None
 
 

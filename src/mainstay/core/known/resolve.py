@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS
-from mainstay.core.known.http import ONCE, sent_once, status_of, unsafe_request
-from mainstay.core.known.kind import NOTHING_KNOWN, Known, shared
+from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS, is_direct
+from mainstay.core.known.http import ONCE, sent_once, status_of, unsafe, unsafe_request
+from mainstay.core.known.kind import NOTHING_KNOWN, RETRIED_KINDS, Known, shared
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, status_row
 
@@ -58,25 +58,40 @@ def known_by_table(
         row = entry if status is None or not by_code else status_row(status)
         stated = table.library, row, entry is first and not by_code, by_code
         known = _of_rows.get(stated) or _by_row(*stated)
-    if known.is_ambiguous or ONCE in exception.__dict__:
+    if known.is_ambiguous or ONCE in exception.__dict__ or table.first is not None:
         return _of_request(table, known, exception)
     return known
 
 
 def _of_request(table: Table, known: Known, exception: BaseException) -> Known:
     """The same, with what the request decides: whether it may be sent again."""
-    once, unsafe = known.once, known.unsafe
-    if known.is_ambiguous:
+    once, refused, is_ambiguous = known.once, known.unsafe, known.is_ambiguous
+    if is_ambiguous:
         if table.changes_nothing is not None and _changes_nothing(table, exception):
-            unsafe = ""
-        elif not unsafe:
-            unsafe = unsafe_request(exception, table.request, table.key, table.key_headers)
+            refused = ""
+        elif not refused:
+            refused = unsafe_request(exception, table.request, table.key, table.key_headers)
+    if table.first is not None and not (
+        refused or known.kind not in RETRIED_KINDS or is_direct(exception)
+    ):
+        refused = unsafe_before(table, exception)
+        is_ambiguous = is_ambiguous or refused != ""
     if ONCE in exception.__dict__:
         once = once or sent_once(exception)
-    if once != known.once or unsafe != known.unsafe:
+    if once != known.once or refused != known.unsafe:
         known = known.copied()
-        known.once, known.unsafe = once, unsafe
+        known.once, known.unsafe, known.is_ambiguous = once, refused, is_ambiguous
     return known
+
+
+def unsafe_before(table: Table, exception: BaseException) -> str:
+    """Why a call must not be repeated that began with another request; empty if it may be."""
+    find = table.first
+    try:
+        first = None if find is None else find(exception)
+    except Exception:  # of another version of the library than the table knows
+        return ""
+    return "" if first is None else unsafe(first, table.key, table.key_headers)
 
 
 def _changes_nothing(table: Table, exception: BaseException) -> bool:
@@ -155,10 +170,10 @@ def codes_by_table(exception: BaseException, depth: int = 0) -> tuple[str, ...]:
     return codes
 
 
-def reads_hint(cls: type[BaseException]) -> bool:
-    """Whether the table of a library reads how long to wait from its exceptions."""
+def reads_more(cls: type[BaseException]) -> bool:
+    """Whether a table reads what the class does not show: how long to wait, the first request."""
     found = REGISTRY.found[cls]
-    return found is not None and found[0].hint is not None
+    return found is not None and not (found[0].hint is None and found[0].first is None)
 
 
 def hint_by_table(exception: BaseException) -> object:

@@ -239,8 +239,8 @@ class Table:
     """
 
     __slots__ = (
-        "changes_nothing", "entries", "hint", "key", "key_headers", "library", "own_retries",
-        "packages", "request", "retries",
+        "changes_nothing", "entries", "first", "hint", "key", "key_headers", "library",
+        "own_retries", "packages", "request", "retries",
     )  # fmt: skip
 
     def __init__(
@@ -252,6 +252,7 @@ class Table:
         retries: str = "",
         hint: Callable[[Any], object] | None = None,
         request: Callable[[BaseException], object] | None = None,
+        first: Callable[[BaseException], object] | None = None,
         changes_nothing: Callable[[Any], bool] | None = None,
         own_retries: OwnRetries | None = None,
         key: str = IDEMPOTENCY_KEY,
@@ -267,6 +268,9 @@ class Table:
         self.request = request
         """Finds the request of an exception that does not carry it: something with `method` and
         `headers`, or None."""
+        self.first = first
+        """Finds the request that a call began with, if redirects have led to another method: a POST
+        that was answered so has been carried out, whatever became of the GET after it."""
         self.changes_nothing = changes_nothing
         """Whether the request of an exception only computes or reads, though it is a POST: then it
         may be repeated if its answer was lost."""

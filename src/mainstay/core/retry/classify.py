@@ -12,11 +12,11 @@ nothing can await it, the failure is final: what was to decide has not.
 from __future__ import annotations
 
 import mainstay.core.known.naming as naming
-from mainstay.core.base.attributes import KEEPS_SIGNALS
+from mainstay.core.base.attributes import KEEPS_SIGNALS, is_direct
 from mainstay.core.known.http import ONCE
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.resolve import hint_by_table, known_by_table, reads_hint
+from mainstay.core.known.resolve import hint_by_table, known_by_table, reads_more
 from mainstay.core.known.signs import Asked, numbers_of
 from mainstay.core.retry.kinds import RECORDED, is_never_retried, kind_of, known_of
 from mainstay.core.retry.not_retried import (
@@ -164,7 +164,7 @@ class Rules:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
         if answer.is_ambiguous or any(hasattr(cls, name) for name in _CLASS_SIGNALS):
             return
-        if reads_hint(cls):  # it may read anything
+        if reads_more(cls):
             return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
@@ -198,9 +198,13 @@ def classify(
     if not carried:
         if answer is None and isinstance(exception, OSError):
             answer = rules.decided.get(numbers_of(exception))
-        if answer is not None:
+        if answer is not None and (  # as `is_direct`, without a call
+            (trace := exception.__traceback__) is None
+            or (trace := trace.tb_next) is None
+            or trace.tb_next is None
+        ):
             return answer  # with nothing that could ask for a wait
-    elif answer is not None and not _INSTANCE_SIGNALS.isdisjoint(carried):
+    if answer is not None and _tells_more(exception):
         answer = None
     if answer is None and not rules.remembers:
         answer = _judged(exception, rules, answers, None, ())
@@ -230,6 +234,12 @@ def classify(
         answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked,
         answer.note, answer.known, answer.is_ambiguous,
     )  # fmt: skip
+
+
+def _tells_more(exception: BaseException) -> bool:
+    """Whether what it carries, or a client that it came through, may decide otherwise."""
+    is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
+    return not is_plain or not (is_direct(exception) or REGISTRY.behind(exception) is None)
 
 
 def judged(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 
 from mainstay.core.base.attributes import PerClass, attribute
+from mainstay.core.known.behind import by_client
 from mainstay.core.known.http import kind_of_status, sent_once, status_of
 from mainstay.core.known.kind import NOTHING_KNOWN, Kind, Known, qualified_name, shared
 from mainstay.core.known.registry import REGISTRY
@@ -61,12 +62,18 @@ def kind_of(exception: BaseException, depth: int = 0) -> Known:
         found = REGISTRY.found[type(exception)]
         if found is not None:
             return known_by_table(found, exception, kind_of, depth)
+    known = _by_itself(exception)
+    return known if depth or RECORDED in carried else by_client(exception, known)
+
+
+def _by_itself(exception: BaseException) -> Known:
+    """Of an exception that no table knows."""
     status = status_of(exception)
     if status is not None:
         return Known(kind_of_status(status), f"status {status}", by_code=True)
     inner = wrapped(exception)
     if inner is not None:
-        known = kind_of(inner)
+        known = kind_of(inner, 1)
         return Known(known.kind, known.reason)  # of this instance, whatever its type
     if isinstance(exception, OSError):
         return _kind_of_oserror(exception)

@@ -10,6 +10,10 @@ from __future__ import annotations
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.known.registry import Behind
+
 __all__ = [
     "Cases",
     "Inner",
@@ -74,6 +78,18 @@ FILES = {
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 
 
+SENDERS = frozenset(
+    {
+        "aiohttp.client",
+        "aiohttp.client_reqrep",
+        "http.client",
+        "httpx._client",
+        "urllib.request",
+    }
+)
+"""The modules of clients whose functions have the request of an error of Python's own."""
+
+
 def find(name: str) -> Table | None:
     """The table for a class by its qualified name; None if there is none.
 
@@ -122,4 +138,21 @@ def unregister(library: str) -> None:
     REGISTRY.unregister(library)
 
 
+def behind(exception: BaseException) -> Behind | None:
+    """The client of HTTP that an error of Python's own came through; None if there is none.
+
+    >>> behind(TimeoutError())
+    """
+    for holder in (exception, exception.__cause__):
+        trace = None if holder is None else holder.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_globals.get("__name__") in SENDERS:
+                from mainstay.integrations.errors.behind import client_of
+
+                return client_of(exception)
+            trace = trace.tb_next
+    return None
+
+
 REGISTRY.find = find
+REGISTRY.behind = behind

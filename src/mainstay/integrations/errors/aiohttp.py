@@ -1,6 +1,6 @@
 """aiohttp. Only its errors of a status carry the request; the traceback has it for the others.
 
-`ClientTimeout(total=...)` ends a request with Python's own TimeoutError, which is of no table.
+`ClientTimeout(total=...)` ends a request with Python's own TimeoutError: see `behind`.
 """
 
 from __future__ import annotations
@@ -68,6 +68,23 @@ def _request(error: BaseException) -> object:
         names = frame.f_locals
         if "method" in names:
             return shared.Sent(names["method"], names.get("headers"))
+    return None
+
+
+def _first(error: BaseException) -> object:
+    """Of the answers that redirected the call, which an error of a status carries."""
+    history = attribute(error, "history")
+    if history:
+        return shared.first_of(history, attribute(error, "request_info"))
+    for frame in shared.frames(error):
+        module, names = frame.f_globals.get("__name__"), frame.f_locals
+        if module == "aiohttp.client" and names.get("history"):
+            sent = shared.Sent(names.get("method"), None)
+            return shared.first_of(names["history"], sent)
+        if module == "aiohttp.client_reqrep":
+            answer = names.get("self")
+            asked = attribute(answer, "request_info")
+            return shared.first_of(attribute(answer, "history"), asked)
     return None
 
 
@@ -164,6 +181,7 @@ TABLE = Table(
         " too; aiohttp has no public switch for it"
     ),
     request=_request,
+    first=_first,
 )
 OTHER_VERSIONS = (
     "aiohttp.http_websocket.WSHandshakeError",

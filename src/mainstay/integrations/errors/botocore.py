@@ -103,9 +103,17 @@ _CLIENT_ERROR = Cases(
 )
 
 
-def _waiting(error: Any) -> tuple[str, str | None]:
+_OF_A_HEAD = {
+    "401": "Unauthorized", "403": "AccessDenied", "429": "Throttling", "500": "InternalError",
+    "502": "InternalError", "503": "ServiceUnavailable", "504": "RequestTimeout",
+}  # fmt: skip
+"""An answer to a HEAD has no body: its code is the status, and this is the code of that."""
+
+
+def _waiting(error: Any) -> tuple[str | None, ...]:
     """Why a waiter has ended, then the code of the last answer."""
-    return error.kwargs["reason"], error.last_response.get("Error", {}).get("Code")
+    code = error.last_response.get("Error", {}).get("Code")
+    return error.kwargs["reason"], code, _OF_A_HEAD.get(code)
 
 
 _WAITER = Cases(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 from mainstay.core.retry.retry_after import Hint, parse
+from mainstay.integrations.errors import shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +67,44 @@ def _statuses(error: Any) -> tuple[int, ...]:
 def _wait(error: Any) -> Hint | None:
     headers = error.meta.headers
     return parse(headers.get("retry-after"), headers.get("date"))
+
+
+_SENDERS = (
+    "elasticsearch._sync.client._base",
+    "elasticsearch._async.client._base",
+    "elastic_transport._transport",
+    "elastic_transport._async_transport",
+    "elasticsearch.transport",  # up to version 7
+)
+_READS = frozenset(
+    "_analyze _async_search _cache _close _count _eql _explain _field_caps _flush _forcemerge"
+    " _mget _msearch _mtermvectors _open _pit _query _rank_eval _refresh _render _search"
+    " _search_shards _sql _termvectors _terms_enum _validate".split()
+)
+"""Parts of a path to which a POST may be sent twice. A scroll is not: it goes on to the next."""
+
+
+def _sent(error: BaseException) -> tuple[object, list[str]] | None:
+    """The method, and the parts of the path, as a function of the client has them."""
+    for module in _SENDERS:
+        for frame in shared.frames(error, module):
+            names = frame.f_locals
+            if "method" in names:
+                path = str(names.get("target") or names.get("path") or names.get("url"))
+                return names["method"], path.partition("?")[0].split("/")
+    return None
+
+
+def _request(error: BaseException) -> shared.Sent | None:
+    """The client sends `_bulk` as a PUT, and its documents without an id are new each time."""
+    sent = _sent(error)
+    return None if sent is None else shared.Sent("POST" if "_bulk" in sent[1] else sent[0], None)
+
+
+def _only_reads(error: BaseException) -> bool:
+    sent = _sent(error)
+    parts = [] if sent is None else sent[1]
+    return "scroll" not in parts and not _READS.isdisjoint(parts)
 
 
 _API = Cases(_class, _CLASSES, otherwise=by_status(read=_status), of="class")
@@ -150,5 +189,9 @@ TABLE = Table(
     retries="3 after a connection that fails, or the statuses 429, 502, 503 and 504, none after a"
     " timeout; also of a write: `max_retries=0` turns them off",
     hint=_wait,
+    request=_request,
+    changes_nothing=_only_reads,
+    key="an id of your own",
+    key_headers=(),
     own_retries=OwnRetries(lambda error: len(error.errors) + 1, "pass max_retries=0 to the client"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row, Same, Table, by_status
 from mainstay.integrations.errors import shared
@@ -30,6 +31,26 @@ def _proxy_status(error: Any) -> Iterator[int]:
 
 def _socks(error: Any) -> list[str]:
     return [str(error).removeprefix("Proxy Server could not connect: ")]
+
+
+def _requests(error: BaseException) -> list[object]:
+    """Those that a client was given or made for a redirect, in a traceback."""
+    found = [each.f_locals.get("request") for each in shared.frames(error, "httpx._client")]
+    return [each for each in found if attribute(each, "method") is not None]
+
+
+def _request(error: BaseException) -> object:
+    """Of an error that is none of httpx's."""
+    found = _requests(error)
+    return found[-1] if found else None
+
+
+def _first(error: BaseException) -> object:
+    response = attribute(error, "response")
+    if response is not None:
+        return shared.first_of(attribute(response, "history"), attribute(response, "request"))
+    found = _requests(error)
+    return shared.changed(found[0], found[-1]) if found else None
 
 
 _PROXY = by_status(
@@ -134,6 +155,8 @@ TABLE = Table(
         **BEFORE,
     },
     packages=("httpx", "httpcore"),
+    request=_request,
+    first=_first,
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",
 )
 OTHER_VERSIONS = (

@@ -22,6 +22,17 @@ def _request(error: BaseException) -> object:
     return None
 
 
+def _first(error: BaseException) -> object:
+    response, last = attribute(error, "response"), attribute(error, "request")
+    if response is not None:
+        return shared.first_of(attribute(response, "history"), attribute(response, "request"))
+    for frame in shared.frames(error, "requests.sessions"):
+        first = frame.f_locals.get("request")  # of `send`; `request` has one without headers of it
+        if frame.f_code.co_name == "send":
+            return shared.changed(first, last or _request(error))
+    return None
+
+
 _NOT_JSON = Row(Kind.PERMANENT, "the body is not JSON", ambiguous=True)
 
 TABLE = Table(
@@ -73,6 +84,7 @@ TABLE = Table(
         " of our attempts"
     ),
     request=_request,
+    first=_first,
     own_retries=OwnRetries(
         lambda error: shared.sent_by_urllib3(error.args[0]), "leave out max_retries of the adapter"
     ),

@@ -155,6 +155,25 @@ class Sent:
         self.headers = headers
 
 
+def first_of(history: Any, last: object) -> object:
+    """The request of the first answer of a chain of redirects, if the last has another method."""
+    if not history:
+        return None
+    request = attribute(history[0], "request") or attribute(history[0], "request_info")
+    return changed(request, last)
+
+
+def changed(first: object, last: object) -> object:
+    """The first of two requests, if redirects have led from it to another method.
+
+    >>> changed(Sent("POST", {}), Sent("GET", {})).method
+    'POST'
+    >>> changed(Sent("POST", {}), Sent("POST", {}))
+    """
+    methods = attribute(first, "method"), attribute(last, "method")
+    return first if None not in methods and methods[0] != methods[1] else None
+
+
 def counted(error: BaseException, name: str, *modules: str) -> int:
     """The largest number that a function of these modules has by that name in a traceback; or 0.
 

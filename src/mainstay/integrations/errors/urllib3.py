@@ -45,6 +45,17 @@ def _request(error: BaseException) -> shared.Sent | None:
     return None
 
 
+def _first(error: BaseException) -> object:
+    """What the manager was asked for; the pool has what is sent after redirects."""
+    for module in ("urllib3._request_methods", "urllib3.request"):  # urllib3 1 has the second
+        for frame in shared.frames(error, module):
+            names = frame.f_locals
+            return shared.changed(
+                shared.Sent(names.get("method"), names.get("headers")), _request(error)
+            )
+    return None
+
+
 _OTHER_HOST = Row(Kind.PERMANENT, "the certificate is of another host")
 _OTHER_HOST_BEFORE = "urllib3.packages.ssl_match_hostname._implementation.CertificateError"
 
@@ -124,6 +135,7 @@ TABLE = Table(
         " `status_forcelist`; `retries=False` turns it off"
     ),
     request=_request,
+    first=_first,
     own_retries=OwnRetries(shared.sent_by_urllib3, "pass retries=False"),
 )
 OTHER_VERSIONS = (

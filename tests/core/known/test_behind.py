@@ -1,0 +1,178 @@
+"""Python's own errors that come through a client: the request behind them decides."""
+
+import pytest
+
+from mainstay.core.base.attributes import is_direct
+from mainstay.core.known.kind import Kind, Known
+from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.table import Row, Table
+from mainstay.core.retry.classify import Rules, classify
+from mainstay.core.retry.kinds import kind_of
+
+
+class Request:
+    def __init__(self, method, **headers):
+        self.method = method
+        self.headers = headers
+
+
+def table(request, first=None):
+    return Table("acme", {}, request=lambda _error: request, first=lambda _error: first)
+
+
+def raised(error):
+    """An error that comes through a function of a client."""
+
+    def client():
+        raise error
+
+    def function():
+        client()
+
+    try:
+        function()
+    except BaseException as caught:
+        return caught
+
+
+class Behind:
+    """A client behind every error of Python's own."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def __enter__(self):
+        self.before, REGISTRY.behind = REGISTRY.behind, lambda _error: self.found
+
+    def __exit__(self, *_):
+        REGISTRY.behind = self.before
+
+
+POST, GET = Request("POST"), Request("GET")
+KEYED = Request("POST", **{"Idempotency-Key": "7"})
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(104, "reset")])
+@pytest.mark.parametrize(
+    ("request_", "first", "is_sent", "is_retried"),
+    [
+        (POST, None, True, False),
+        (POST, None, False, True),
+        (KEYED, None, True, True),
+        (GET, None, True, True),
+        (GET, POST, True, False),
+        (GET, POST, False, False),
+        (GET, KEYED, True, True),
+    ],
+)
+def test_a_request_that_may_have_been_carried_out_is_not_repeated(
+    error, request_, first, is_sent, is_retried
+):
+    """Nor is the POST that was answered with a redirect; also if an error like it was decided."""
+    rules = Rules(retry_on=(Kind.TIMEOUT, Kind.TRANSIENT))
+    assert classify(type(error)(*error.args), rules).retryable
+    caught = raised(error)
+    with Behind((table(request_, first), caught, is_sent)):
+        for _ in range(2):
+            verdict = classify(caught, rules)
+            assert verdict.retryable is is_retried
+            assert verdict.is_ambiguous is (is_sent or not is_retried)
+            assert verdict.known.table == "acme"
+    assert classify(type(error)(*error.args), rules).retryable
+
+
+def test_an_error_with_a_note_is_looked_at_as_well():
+    """What an exception carries does not lead past its traceback."""
+    rules, caught = Rules(retry_on=(Kind.TIMEOUT,)), raised(TimeoutError())
+    assert classify(TimeoutError(), rules).retryable
+    caught.add_note("while paying")
+    with Behind((table(POST), caught, True)):
+        assert not classify(caught, rules).retryable
+    assert classify(caught, rules).retryable
+
+
+@pytest.mark.parametrize(("status", "is_retried"), [(500, False), (503, True), (404, False)])
+def test_a_status_says_whether_it_was_carried_out(status, is_retried):
+    """As with every client: 500 leaves it open, 503 is a refusal."""
+    error = OSError("answered")
+    error.status = status
+    caught = raised(error)
+    with Behind((table(POST), caught, True)):
+        assert classify(caught, Rules()).retryable is is_retried
+
+
+def test_the_very_class_may_be_named():
+    """As with the errors of a table."""
+    caught = raised(TimeoutError())
+    with Behind((table(POST), caught, True)):
+        assert classify(caught, Rules(retry_on=(TimeoutError,))).retryable
+        assert not classify(caught, Rules(retry_on=(OSError,))).retryable
+
+
+def test_nothing_is_looked_for_behind_what_is_final_or_raised_directly():
+    """Whoever raises it in the function that is called has called no client."""
+
+    def function():
+        raise TimeoutError
+
+    try:
+        function()
+    except TimeoutError as error:
+        direct = error
+    assert is_direct(direct)
+    assert not is_direct(raised(TimeoutError()))
+    with Behind((table(POST), direct, True)):
+        assert not kind_of(direct).unsafe
+        assert not kind_of(raised(KeyError("order"))).table
+        assert not kind_of(raised(TimeoutError()), 1).table
+
+
+def test_without_a_client_it_is_an_error_as_any_other():
+    """A function of one's own may be as deep as it likes."""
+    with Behind(None):
+        assert kind_of(raised(TimeoutError())).by_type
+
+
+class Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (POST, "POST without an Idempotency-Key"),
+        (KEYED, ""),
+        (None, ""),
+    ],
+)
+def test_a_call_that_began_with_a_post_is_not_repeated_after_its_redirect(first, expected):
+    """Also if nothing was sent to the place that it leads to; and its class settles nothing."""
+    name = f"{Refused.__module__}.Refused"
+    row = Row(Kind.TRANSIENT, "no connection was made")
+    found = Table("shop", {name: row}, packages=(Refused.__module__,), first=lambda _error: first)
+    REGISTRY.register(found)
+    rules = Rules()
+    try:
+        for _ in range(2):
+            verdict = classify(raised(Refused()), rules)
+            assert verdict.known.unsafe == expected
+            assert verdict.is_ambiguous is bool(expected)
+            assert verdict.retryable is not bool(expected)
+        assert not rules.settled
+    finally:
+        REGISTRY.unregister("shop")
+
+
+def test_a_search_for_the_first_request_that_fails_has_found_nothing():
+    """The library may be another version than the table knows."""
+    name = f"{Refused.__module__}.Refused"
+    row = Row(Kind.TRANSIENT, "no connection was made")
+    found = Table(
+        "shop", {name: row}, packages=(Refused.__module__,), first=lambda error: error.missing
+    )
+    REGISTRY.register(found)
+    try:
+        assert classify(raised(Refused()), Rules()).retryable
+    finally:
+        REGISTRY.unregister("shop")
+    assert isinstance(kind_of(Refused()), Known)

@@ -1,0 +1,130 @@
+"""A POST that was answered with a redirect has been carried out, whatever became of the GET."""
+
+import asyncio
+import urllib.error
+import urllib.request
+
+import aiohttp
+import httpx
+import pytest
+import requests
+import urllib3
+
+import mainstay
+from mainstay.testing import virtual_time
+from tests.servers.http_faults import Close, Reset, Status, dead_port
+
+KEY = {"Idempotency-Key": "order-7"}
+
+
+def by_httpx(method, url, headers):
+    with httpx.Client(follow_redirects=True) as client:
+        return client.request(method, url, headers=headers).raise_for_status()
+
+
+def by_httpx_async(method, url, headers):
+    async def main():
+        async with httpx.AsyncClient(follow_redirects=True) as client:
+            return (await client.request(method, url, headers=headers)).raise_for_status()
+
+    return asyncio.run(main())
+
+
+def by_requests(method, url, headers):
+    requests.request(method, url, headers=headers, timeout=30).raise_for_status()
+
+
+def by_aiohttp(method, url, headers):
+    async def main():
+        async with (
+            aiohttp.ClientSession(raise_for_status=True) as session,
+            session.request(method, url, headers=headers) as answer,
+        ):
+            return await answer.read()
+
+    return asyncio.run(main())
+
+
+def by_urllib3(method, url, headers):
+    retries = urllib3.Retry(3, connect=0, read=0, status=0, other=0)
+    with urllib3.PoolManager(retries=retries) as pool:
+        answer = pool.request(method, url, headers=headers)
+        if answer.status >= 400:
+            raise urllib3.exceptions.ProtocolError(answer.status)
+
+
+def by_urllib(method, url, headers):
+    asked = urllib.request.Request(url, method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        error.close()  # it has the connection
+        raise
+
+
+CLIENTS = [by_httpx, by_httpx_async, by_requests, by_aiohttp, by_urllib3, by_urllib]
+HALF = Status(200, {"Content-Length": "900"}, b"{")
+
+
+def failure(send, *given):
+    with virtual_time(), pytest.raises(Exception) as caught:
+        mainstay.retry(on=mainstay.transient, attempts=3)(send)(*given)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("send", "answer"),
+    [
+        *((send, answer) for send in CLIENTS for answer in (Reset(), Close())),
+        *((send, Status(503)) for send in CLIENTS if send is not by_urllib3),  # it returns that
+    ],
+)
+def test_a_post_that_was_redirected_is_not_sent_again(server, send, answer):
+    """The GET may be repeated; the call as a whole would be a second order."""
+    url = server.on("/orders", Status(303, {"Location": "/orders/7"}))
+    server.on("/orders/7", answer)
+    error = failure(send, "POST", url, {})
+    assert server.count("/orders", "POST") == 1
+    assert "the POST without an Idempotency-Key may have been carried out" in error.__notes__[0]
+
+
+@pytest.mark.parametrize("send", CLIENTS)
+def test_nor_is_it_if_it_leads_to_a_dead_port(server, send):
+    """Nothing was sent there, but the POST before it was."""
+    away = f"http://127.0.0.1:{dead_port()}/"
+    url = server.on("/orders", Status(302 if send is not by_urllib3 else 303, {"Location": away}))
+    failure(send, "POST", url, {})
+    assert server.count("/orders", "POST") == 1
+
+
+@pytest.mark.parametrize("send", CLIENTS)
+def test_with_a_key_or_as_a_get_it_is(server, send):
+    """Then the whole call may be made again."""
+    url = server.on("/orders", Status(303, {"Location": "/orders/7"}))
+    server.on("/orders/7", Reset())
+    failure(send, "POST", url, KEY)
+    failure(send, "GET", url, {})
+    assert (server.count("/orders", "POST"), server.count("/orders", "GET")) == (3, 3)
+
+
+@pytest.mark.parametrize("send", [by_httpx, by_requests, by_aiohttp, by_urllib3])
+def test_a_post_that_is_still_one_is_judged_by_its_own_answer(server, send):
+    """307 keeps the method: the first place has done nothing, the second refuses."""
+    url = server.on("/orders", Status(307, {"Location": "/elsewhere"}))
+    server.on("/elsewhere", Status(503), Status(503), Status(200))
+    if send is by_urllib3:
+        server.on("/elsewhere", Status(200))
+    with virtual_time():
+        mainstay.retry(on=mainstay.transient, attempts=3)(send)("POST", url, {})
+    assert server.count("/elsewhere", "POST") == (1 if send is by_urllib3 else 3)
+
+
+def test_a_body_that_breaks_off_after_a_redirect(server):
+    """Aiohttp reads it when the redirects are over, requests within its call."""
+    for send in (by_requests, by_aiohttp, by_httpx):
+        server.clear()
+        url = server.on("/orders", Status(303, {"Location": "/orders/7"}))
+        server.on("/orders/7", HALF)
+        failure(send, "POST", url, {})
+        assert server.count("/orders", "POST") == 1
