@@ -4,7 +4,7 @@ import pytest
 
 from mainstay.core.base.attributes import is_direct
 from mainstay.core.known.kind import Kind, Known
-from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.registry import REGISTRY, Registry
 from mainstay.core.known.table import Row, Table
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
@@ -125,6 +125,11 @@ def test_nothing_is_looked_for_behind_what_is_final_or_raised_directly():
         assert not kind_of(direct).unsafe
         assert not kind_of(raised(KeyError("order"))).table
         assert not kind_of(raised(TimeoutError()), 1).table
+
+
+def test_without_the_tables_nobody_is_behind_an_error():
+    """The registry alone knows no client."""
+    assert Registry().behind(raised(TimeoutError())) is None
 
 
 def test_without_a_client_it_is_an_error_as_any_other():
