@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from os import urandom
+from os import getpid, urandom
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from mainstay.core.idempotency.call import OVERDUE, Notice, SizeLimit, keyed
 from mainstay.core.idempotency.record import (
     Begin,
     Done,
+    Lost,
     Release,
     Renew,
     Replay,
@@ -169,6 +170,9 @@ class KeyedCall:
 
     def ask(self, command: Command) -> Answer:
         """One step of the store on the record of this call, which is likely to be as we left it."""
+        lease = self.lease
+        if lease is not None and lease.pid != getpid():  # is_inherited, without a frame
+            return self._of_parent(command)
         records, decide = self.records, self.decide(command)
         if records.takes_hints:
             store = records.store
@@ -177,7 +181,16 @@ class KeyedCall:
 
     def aask(self, command: Command) -> Awaitable[Answer]:
         """The same, to be awaited."""
+        lease = self.lease
+        if lease is not None and lease.pid != getpid():
+            return _answered(self._of_parent(command))
         return self.records.store.atransact(SPACE, self.address, self.decide(command))
+
+    def _of_parent(self, command: Command) -> Lost:
+        """The answer in a child that was forked in this call: the claim is its parent's."""
+        if type(command) is Begin:
+            raise LeaseLost(self.call.operation, self.call.key)
+        return Lost()
 
     def replayed(self, record: bytes | None, now: float) -> Replay | None:
         """How a call has ended, if a plain reading shows it."""
@@ -326,6 +339,8 @@ class KeyedCall:
         if type(effect) is Returned:
             self.is_accepted = effect.is_accepted
             return effect.value
+        if isinstance(effect, LeaseLost) and self.lease is not None:
+            raise self.lease.noted(effect)
         if isinstance(effect, BaseException):
             raise effect
         assert isinstance(effect, Replay)
@@ -342,6 +357,8 @@ class KeyedCall:
         A claim is released; how a call ended is recorded again, because that is known. Unless it
         `is_repeated`, a store that is unavailable is asked once.
         """
+        if self.lease is not None and self.lease.is_inherited:
+            return
         if type(command) is Begin:
             command = Release(self.call.owner, fence=self.records.fences)
         seconds = self.call.lease if is_repeated else 0.0
@@ -388,6 +405,11 @@ class KeyedCall:
     def cancelled(self) -> CallCancelled:
         """The error of a set cancel event, while another call had the key."""
         return CallCancelled(self.call.operation, self.attempts)
+
+
+async def _answered(answer: Answer) -> Answer:
+    """What needs no store, to be awaited."""
+    return answer
 
 
 def new_owner() -> str:

@@ -14,6 +14,8 @@ another try is possible. Rules of the room:
   granted was *sent*: a late reply never extends it.
 - A lease that ran out is still renewed. If no other call has taken over, it is held again.
 - Whether a lease was lost shows when the outcome is recorded, whatever was seen here.
+- A lease belongs to the process that claimed it. Of a call that a fork has copied into a child, the
+  child writes nothing: not its outcome, and no release.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import threading
 from collections import OrderedDict
 from heapq import heappop, heappush
 from itertools import count
+from os import getpid
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mainstay.core.base.change import Decide
+    from mainstay.errors import LeaseLost
     from mainstay.ports import Store
 
     class Leased(Protocol):
@@ -67,6 +71,25 @@ class Lease(Struct, eq=False):
     is_in_hand: bool = False
     is_watched: bool = False
     is_reported: bool = False
+    pid: int = 0
+    """The process that has it: a child that is forked meanwhile neither ends nor releases it."""
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked while the call was under way: it is its parent's."""
+        return self.pid != getpid()
+
+    def noted(self, lost: LeaseLost) -> LeaseLost:
+        """The error, with the reason if it is that of a forked child."""
+        if self.is_inherited:
+            lost.add_note(_FORKED)
+        return lost
+
+
+_FORKED = (
+    "this process was forked while the call was under way: the call is that of its parent, which"
+    " records how it ends. end the child by os._exit, or fork outside of the call"
+)
 
 
 class LeaseRenewal:
@@ -98,6 +121,7 @@ class LeaseRenewal:
         length = lease.length
         now = SYSTEM.monotonic() if now is None else now
         lease.due = due = now + length / 3.0 - age
+        lease.pid = getpid()
         with self._lock:  # the condition's own, without a call of Python
             if age > length / 20.0:  # it is not due in the order of its queue
                 heappush(self._looks, (due, next(self._numbers), lease, False))

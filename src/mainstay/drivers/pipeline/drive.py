@@ -77,13 +77,13 @@ def _emit(run: PipelineRun, effect: Effect) -> None:
 
 
 def _write(run: PipelineRun, effect: WriteRun) -> Answer:
-    sent, records = clock.current.monotonic(), run.parts.records
+    sent, records = run.sending(), run.parts.records
     answer = offered(records, lambda: records.step(run.address, effect.command))
     return run.written(answer, sent)
 
 
 async def _awrite(run: PipelineRun, effect: WriteRun) -> Answer:
-    sent, records = clock.current.monotonic(), run.parts.records
+    sent, records = run.sending(), run.parts.records
     answer = await aoffered(records, lambda: records.astep(run.address, effect.command))
     return run.written(answer, sent)
 

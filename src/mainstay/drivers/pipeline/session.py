@@ -61,7 +61,8 @@ class PipelineRun:
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         LEASE_RENEWAL.forget(self.lease)
-        if error is not None and not isinstance(error, LeaseLost):
+        is_left = error is not None and not isinstance(error, LeaseLost)
+        if is_left and not self.lease.is_inherited:
             command = Release(self.record.owner, self.record.epoch)
             self.parts.records.release(self.address, command, self.setup.lease)
         self._context.__exit__()
@@ -71,6 +72,15 @@ class PipelineRun:
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
         return clock.current.monotonic() < self.lease.until
+
+    def sending(self) -> float:
+        """Before a write: the time.
+
+        Raises LeaseLost in a child that was forked in a stage: the run is its parent's.
+        """
+        if self.lease.is_inherited:
+            raise self.lease.noted(LeaseLost(self.record.pipeline, self.record.run))
+        return clock.current.monotonic()
 
     def renewal(self) -> Renew:
         """What renews the lease."""

@@ -88,7 +88,8 @@ class SagaRun:
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         LEASE_RENEWAL.forget(self.lease)
-        if error is not None and not isinstance(error, LeaseLost):
+        is_left = error is not None and not isinstance(error, LeaseLost)
+        if is_left and not self.lease.is_inherited:
             command = Release(self.record.owner, self.record.epoch)
             self.parts.records.release(self.address, command, self.saga.lease)
         if self._tokens:
@@ -100,7 +101,12 @@ class SagaRun:
     # --- steps of the store -----------------------------------------------------------------------
 
     def sending(self, command: Append) -> float:
-        """Before a write: the time. On the way back no deadline of the caller's counts."""
+        """Before a write: the time. On the way back no deadline of the caller's counts.
+
+        Raises LeaseLost in a child that was forked in a step: the saga is its parent's.
+        """
+        if self.lease.is_inherited:
+            raise self.lease.noted(LeaseLost(self.saga.name, self.saga_id))
         if command.state in _BACK:
             self.free_of_caller()
         return clock.current.monotonic()
@@ -137,7 +143,7 @@ class SagaRun:
 
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
-        return clock.current.monotonic() < self.lease.until
+        return not self.lease.is_inherited and clock.current.monotonic() < self.lease.until
 
     def renew(self) -> None:
         """Renews a lease that may be over; raises SagaTaken if another process has the saga.
