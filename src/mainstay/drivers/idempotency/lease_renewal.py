@@ -24,7 +24,6 @@ import threading
 from collections import OrderedDict
 from heapq import heappop, heappush
 from itertools import count
-from os import getpid
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -71,13 +70,13 @@ class Lease(Struct, eq=False):
     is_in_hand: bool = False
     is_watched: bool = False
     is_reported: bool = False
-    pid: int = 0
-    """The process that has it: a child that is forked meanwhile neither ends nor releases it."""
+    home: object = None
+    """Of the process that has it: a child that is forked meanwhile neither ends nor releases it."""
 
     @property
     def is_inherited(self) -> bool:
         """Whether this process was forked while the call was under way: it is its parent's."""
-        return self.pid != getpid()
+        return self.home is not LEASE_RENEWAL.home
 
     def noted(self, lost: LeaseLost) -> LeaseLost:
         """The error, with the reason if it is that of a forked child."""
@@ -106,6 +105,8 @@ class LeaseRenewal:
         """When to look at which lease again, and whether because it ends then; a heap, in which
         leases that are forgotten stay until then."""
         self._numbers = count()
+        self.home = object()
+        """Stands for this process, and is another after a fork; its number would cost a call."""
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -121,7 +122,7 @@ class LeaseRenewal:
         length = lease.length
         now = SYSTEM.monotonic() if now is None else now
         lease.due = due = now + length / 3.0 - age
-        lease.pid = getpid()
+        lease.home = self.home
         with self._lock:  # the condition's own, without a call of Python
             if age > length / 20.0:  # it is not due in the order of its queue
                 heappush(self._looks, (due, next(self._numbers), lease, False))
