@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 
@@ -209,3 +211,60 @@ def test_a_file_behind_a_symbolic_link_is_looked_up_each_time(folder):
     store.transact("s", "k", put(b"3"))
     store.close()
     assert (folder / "two" / "kept.db").exists()
+
+
+# --- the write-ahead log alone --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("suffixes", [("-wal",), ("-wal", "-shm")])
+def test_a_log_that_is_deleted_alone_is_noticed(store, folder, use, suffixes):
+    """What is written to it is seen by no process that opens the file from then on."""
+    USES[use](store)
+    store.transact("s", "old", put(b"old"))
+    for suffix in suffixes:
+        (folder / f"kept.db{suffix}").unlink()
+    with pytest.raises(StoreUnavailable, match="write-ahead log was deleted"):
+        USES[use](store)
+    USES[use](store)
+    store.transact("s", "new", put(b"new"))
+    other = SqliteStore(store.url)
+    assert (other.read("s", "old")[0], other.read("s", "new")[0]) == (b"old", b"new")
+    other.close()
+
+
+def test_a_call_after_the_log_was_deleted_is_recorded_where_others_see_it(folder):
+    """Before, it was answered as recorded, and ran again in the next process."""
+    ran = []
+    url = f"sqlite:///{folder}/kept.db"
+    program = """
+import sys
+from mainstay import Engine
+with Engine(sys.argv[1], sinks=[], audit=False) as engine:
+    engine.operation("pay", key="k", idempotency="idempotent").call(lambda: print("ran again"))
+"""
+    with Engine(url, sinks=[], audit=False) as engine:
+        engine.operation("pay", key="before", idempotency="idempotent").call(lambda: ran.append(1))
+        for each in folder.glob("kept.db-*"):
+            each.unlink()
+        engine.operation("pay", key="k", idempotency="idempotent").call(lambda: ran.append(2))
+        command = [sys.executable, "-c", program, url]
+        other = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (ran, other.stdout) == ([1, 2], "")
+
+
+def test_a_journal_notices_that_the_log_was_deleted(store, folder):
+    """The block is appended again, and the chain goes on."""
+    journal = store.journal()
+
+    def make(tail, _):
+        return Entry(seal(tail, [b"{}"], writer="w", time="now", log="log", batch=1))
+
+    assert journal.append(make).block == 1
+    for each in folder.glob("kept.db-*"):
+        each.unlink()
+    with pytest.raises(StoreUnavailable, match="write-ahead log was deleted"):
+        journal.append(make)
+    count = journal.append(make).block
+    assert len(list(journal.blocks())) == count
+    journal.close()

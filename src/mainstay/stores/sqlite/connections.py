@@ -66,7 +66,10 @@ class HeldConnection:
         "file",
         "inode",
         "is_closed",
+        "is_stale",
         "lock",
+        "log",
+        "log_inode",
         "pid",
         "refusal",
         "rows",
@@ -85,19 +88,34 @@ class HeldConnection:
         self.file = file
         """The file as an absolute path; None for a database in memory."""
         self.device, self.inode = (0, 0) if file is None else inode_of(file)
+        self.log = f"{file}-wal"
+        self.log_inode = 0
+        """Of the write-ahead log, once it is open; 0 if there is none."""
+        self.is_stale = False
+        """Whether the file, or its log, was deleted or replaced."""
         self.pid = getpid()
         """The process that may use it; 0 if it must be opened again."""
 
+    def note_log(self) -> None:
+        """Notes which write-ahead log SQLite has open, as it has while there is a connection.
+
+        Called after a first reading, which opens it.
+        """
+        found = None if self.file is None else _inode_or_none(self.log)
+        self.log_inode = 0 if found is None else found[1]
+
     def check_file(self) -> None:
-        """Raises FileReplacedError if the path names another file by now, or none."""
+        """Raises FileReplacedError if the path, or that of its log, names another file, or none."""
         if self.file is None:
             return
-        try:
-            is_same = inode_of(self.file) == (self.device, self.inode)
+        reason, found = "", _inode_or_none(self.file)
+        if found is None:
+            reason = _DELETED
+        elif found != (self.device, self.inode):
             reason = _REPLACED
-        except OSError:
-            is_same, reason = False, _DELETED
-        if not is_same:
+        elif self.log_inode and _inode_or_none(self.log) != (self.device, self.log_inode):
+            reason = _LOG_DELETED
+        if reason:
             CONNECTIONS.retire(self)
             raise FileReplacedError(reason)
 
@@ -136,6 +154,12 @@ _DELETED = (
 _REPLACED = (
     "the file was replaced while it was in use, so what was written is not kept; the next use"
     " opens the new file"
+)
+
+
+_LOG_DELETED = (
+    "its write-ahead log was deleted while it was in use, so what was written may not be kept; the"
+    " next use begins another log"
 )
 
 
@@ -193,7 +217,7 @@ class SqliteConnections:
         """Has every connection to the same file opened again: it was deleted or replaced."""
         for each in list(self._all):
             if (each.device, each.inode) == (held.device, held.inode):
-                each.pid = 0
+                each.pid, each.is_stale = 0, True
 
     def _check(self, file: str, url: str) -> None:
         for name in (file, f"{file}-wal", f"{file}-shm"):
@@ -209,13 +233,17 @@ class SqliteConnections:
         return StoreUnavailable(url, "use", reason)
 
     def _close_replaced_locked(self, file: str) -> None:
-        """Closes what is open of another file of that name: both would share one -shm file."""
+        """Closes what is open of another file of that name, or of another log of the file.
+
+        Both would share one -shm file.
+        """
         try:
             now = inode_of(file)
         except OSError:
             now = (0, 0)
         for held in list(self._all):
-            if held.file == file and (held.device, held.inode) != now and not held.close(_LONGEST):
+            is_other = held.is_stale or (held.device, held.inode) != now
+            if held.file == file and is_other and not held.close(_LONGEST):
                 raise sqlite3.OperationalError(
                     "the file was replaced, and a step on the one before is still under way"
                 )
@@ -241,7 +269,7 @@ class SqliteConnections:
 
     def _after_in_parent(self) -> None:
         for held in [*self._taken, *self._busy]:
-            if not held.is_closed:
+            if not held.is_closed and not held.is_stale:
                 held.pid = getpid()
         for held in self._taken:
             held.lock.release()

@@ -248,6 +248,7 @@ class SqliteJournal:
                 connection = held.connection
                 self._version = statements.prepare(connection, self.url, self._version)
                 self._version = self._version or statements.version_of(connection)
+                held.note_log()
         except BaseException:
             held.close(0.0)
             raise

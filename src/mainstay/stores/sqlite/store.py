@@ -109,14 +109,25 @@ class SqliteStore:
     ) -> Reply:
         """Reads, decides and writes as one step; a hint that is right makes it one statement."""
         shares = self._shares and clock.current is clock.SYSTEM
-        if shares and not self._takes_turn():
+        if shares and (  # _takes_turn, without a frame
+            (self._writer.is_crowded and not is_mine(self._turn))
+            or not self._turn.acquire(blocking=False)
+        ):
             return answer_of(self._share([(space, key, decide)]))  # type: ignore[no-any-return]
         try:
             if hint is not _NO_HINT and self.takes_hints:
+                now = steps.now()
                 try:
-                    return self._guess(space, key, decide, hint)
-                except _WrongHintError:
+                    change, reply = decide(hint, now)
+                except Exception:  # noqa: S110 -- the hint may be its cause
                     pass
+                else:
+                    if (
+                        change is not KEEP
+                        and change.value is not None
+                        and self._use("write", steps.exchange, space, key, hint, change, now)
+                    ):
+                        return reply
             done: Reply = self._step("write", steps.apply, space, key, decide)
             return done
         finally:
@@ -134,19 +145,6 @@ class SqliteStore:
     def _share(self, steps: list[Step]) -> list[Any]:
         """The answers of steps that are carried out with those of other threads."""
         return self._writer.share(steps, self.timeout * 2)
-
-    def _guess(self, space: str, key: str, decide: Decide[Reply], hint: bytes | None) -> Reply:
-        """The reply, if the record equals the hint and is changed in one statement."""
-        now = steps.now()
-        try:
-            change, reply = decide(hint, now)
-        except Exception:  # the hint may be its cause
-            raise _WrongHintError from None
-        if change is KEEP or change.value is None:
-            raise _WrongHintError
-        if not self._use("write", steps.exchange, space, key, hint, change, now):
-            raise _WrongHintError
-        return reply
 
     def transact_many(self, steps: Sequence[Step]) -> list[Any]:
         """Many steps in one transaction, after those of async callers that came before."""
@@ -317,6 +315,8 @@ class SqliteStore:
             with held.lock:
                 if held.pid:  # or a fork has closed it already, and it is opened again
                     self._version = steps.prepare(held.connection, self.url, self._version)
+                    if self._version:
+                        held.note_log()
         except BaseException:
             held.close(0.0)
             raise
@@ -349,10 +349,15 @@ class SqliteStore:
                         if what != "read" and held.file is not None:
                             try:  # check_file, without a frame
                                 found = stat(held.file)  # noqa: PTH116 -- after every write
+                                log = held.log_inode and stat(held.log).st_ino  # noqa: PTH116
                             except OSError:
                                 held.check_file()
                             else:
-                                if found.st_ino != held.inode or found.st_dev != held.device:
+                                if (
+                                    found.st_ino != held.inode
+                                    or log != held.log_inode
+                                    or found.st_dev != held.device
+                                ):
                                     held.check_file()
                         return done
             except sqlite3.Error as error:
@@ -381,10 +386,7 @@ class SqliteStore:
             self._use("open", steps.into_wal)
         self._step("migrate", steps.migrated, self.url)
         self._version = self._use("open", steps.version_of)
-
-
-class _WrongHintError(Exception):
-    """A hint was wrong, or of no use here."""
+        self._hold().note_log()
 
 
 class _Bound(SqliteStore):
