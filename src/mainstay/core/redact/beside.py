@@ -13,6 +13,7 @@ import re
 from mainstay.core.redact.fields import is_in_arn
 from mainstay.core.redact.names import SECRET, SURE, words_of
 from mainstay.core.redact.plain import is_dense, is_plain, is_random, without_stop
+from mainstay.core.redact.shapes.signs import joined, owned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +114,10 @@ def beside_names(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
         heading = _HEADING.match(text, end, last)
         lines = _AFTER.search(text, end if heading is None else heading.end(), last)
         yield from _behind(text, end, last if lines is None else lines.end(), is_sure=is_sure)
-        yield from _phrases(text, end, last) if is_sure else ()
+        if is_sure:
+            yield from _phrases(text, end, last)
+            yield from joined(text, (start, end))
+            yield from owned(text, (start, end))
         yield from _quoted_before(text, start, anchors[number - 1][1] if number else 0)
 
 
@@ -218,7 +222,7 @@ def _is_tight(between: str) -> bool:
 _QUOTED = re.compile(
     r"(?:(?<![\w\"'`])[\"'`]([^\s\"'`]{8,200}+)[\"'`]"
     r"|\b(?:with|using|got|entered|tried|sent)[ ]([^\s\"'`]{8,200}+))"
-    r"[:,]?[ ][a-z ,:(\"'-]{0,60}\Z"
+    r"(?:[:,]?[ ][a-z ,:(\"'-]{0,60}|[ ]<-[ ][\w. ]{1,40}[\"'])\Z"
 )
 _COMPARED = re.compile(r"([\"'])([^\"'\r\n]{6,100}+)\1(?:\.\w{1,20}\(|[ ]?[!=]={1,2}[ ]?|,[ ])\Z")
 _OPERANDS = ("(", "=", "= ", ", ")

@@ -55,7 +55,8 @@ _NAME = re.compile(
     | (?:(?<=set[ ])|(?<=\\)|(?<=\{))(?P<braced>[\w$.-]++)[ ]?(?=\{[^{}\r\n]{3,100}+\})
     | (?P<filled>[\w$]++)(?=\{["'][^"'\r\n]{1,200}+["']\})
     | (?:(?<=ENV[ ])|(?<=ARG[ ])|(?<=set[Ee]nv[ ])|(?<=SetEnv[ ])|(?<=_param[ ])|(?<=_header[ ])
-       |(?<=eader[ ]set[ ])|(?<=^set[ ]\$))(?P<env>[\w-]++)[ ](?=[^\s=])   # of Docker, of nginx
+       |(?<=eader[ ]set[ ])|(?<=[ ]-gx[ ])|(?<=[ ]-Ux[ ])|(?<=^set[ ]-x[ ])
+       |(?<=^set[ ]\$))(?P<env>[\w-]++)[ ](?=[^\s=])   # of Docker, of nginx
     | (?P<setter>[\w$.:]++)\((?=["'][^"'\r\n]{1,200}+["']\))          # setPassword("x")
     | (?P<name>[\w$.-]++)(?:\[(?:[0-9]{2,4})?\]|\]|\)(?=[ ]=[ ]["'])|[!?](?=:[ ]))?+
       (?:\*\*)?+
@@ -321,7 +322,8 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
         what, name, written, is_quoted=value.is_quoted, is_assigned=_is_assigned(found)
     ):
         return False
-    is_count = written.isdigit() and len(written) < 8 and _is_counted(text, found.start(), value)
+    is_number = (written.isdigit() and len(written) < 8) or _ADDRESS.fullmatch(written) is not None
+    is_count = is_number and _is_counted(text, found.start(), value)
     return not is_count and _is_written(text, value, found, name)
 
 
@@ -352,10 +354,14 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
         return is_random(written, is_named=True)  # it takes a value behind `=` only
     if _COMPARES.search(found[0]) and squashed(name).endswith("token"):
         return is_random(written, is_named=True)  # of a parser: token == "else"
-    if squashed(name).endswith("cookie") and _PREFERENCES.fullmatch(written):
+    is_cookie = squashed(name).endswith("cookie") and _PREFERENCES.fullmatch(written) is not None
+    is_bare = found.lastgroup == "quoted" and not value.is_quoted
+    if is_cookie or (is_bare and _NO_FILE.match(text, value.start) is not None):
         return False
     if found.lastgroup == "pair" and value.is_quoted:
-        is_name = _IDENTIFIER.fullmatch(written) is not None and squashed(written).endswith(ENDINGS)
+        is_name = _IDENTIFIER.fullmatch(written) is not None and (
+            squashed(written).endswith(ENDINGS) or _NAMES.match(text, value.end) is not None
+        )
         return not is_name and not written.startswith("-")
     if found.lastgroup == "directive" and name.lower() in _DIRECTIVES:
         return True
@@ -363,7 +369,13 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
     return not _is_loose(found.lastgroup, value) or is_random(last, is_named=True)
 
 
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,16}")
+"""Where an object is in memory."""
 _COMPARES = re.compile(r"[!=]=")
+_NO_FILE = re.compile(r"[a-z ]{1,30}(?:not found|no such file|permission denied)\b")
+"""What is wrong with a program or a file of that name."""
+_NAMES = re.compile(r"[\"'],[ ]?[bru]?[\"'][A-Za-z_-]{1,40}[\"']")
+"""A third item behind two: a list of names is no pair."""
 _MYSQL = re.compile(r"\b(?:mysql|mariadb)[\w-]{0,12} [^\r\n;|&]{0,160}--password[ ]\Z")
 
 

@@ -32,6 +32,7 @@ from mainstay.core.redact.records import (
 )
 from mainstay.core.redact.shapes.calls import PAIR, in_calls
 from mainstay.core.redact.shapes.compared import in_comparisons, in_setters
+from mainstay.core.redact.shapes.signs import in_expansions
 from mainstay.core.redact.shapes.validation import (
     before_path,
     in_validation,
@@ -140,6 +141,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("<",), in_elements),
     (("</",), in_siblings),
     (("<td",), in_grids),
+    (("${",), in_expansions),
     ((")=(", ") = (", "value", "select", "from stdin"), in_rows),
     (("duplicate", " value ("), in_duplicates),
     (

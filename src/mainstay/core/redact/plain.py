@@ -23,7 +23,7 @@ _WORDS = frozenset(
     secret password impl dyn try yield secretstr secretstring secretbytes securestring unrecognized
     unrecognised flag argument option parameter permission include omit same-origin bcrypt scrypt
     argon2 argon2id pbkdf2 can't please sorry new
-    raise return throw at between minimum maximum
+    raise return throw at between minimum maximum inherit read write
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -56,6 +56,7 @@ _HOLDER = re.compile(
         |todo|placeholder|insert[_-]\w{1,40}|\w{0,12}[_-]?\.{3}|!vault|!reference|!ref)
     | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>|</\w{1,20}
     | \[[A-Z_]{3,40}+\]|\[(?:self|[a-z]+[A-Z]\w*+|\w++\.\w++)[\w.]*+(?:[ ]\w{1,40}+:?){1,4}+\]
+    | [a-z][\w.-]{0,40}+:(?:/[a-z0-9_.-]{1,60}+){2,12}+   # a name and its file
     | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden|unchanged|leave|optional|required|empty
         |none|blank)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
@@ -148,7 +149,8 @@ def is_secret_value(
     if kind == "pass":
         is_word = not (is_quoted or is_assigned) and _LOWER.fullmatch(value) is not None
         return not is_word and not _SCORE.fullmatch(value)
-    return is_random(value, least=8) or (kind == "code" and _READ_OUT.fullmatch(value) is not None)
+    is_code = kind == "code" and _READ_OUT.fullmatch(value) is not None
+    return is_code or (is_random(value, least=8) and _CALLED.match(value) is None)
 
 
 def is_key(value: str) -> bool:
@@ -157,6 +159,8 @@ def is_key(value: str) -> bool:
     return is_token or (_KEY_OF_HEX.fullmatch(value) is not None and len(value) in _KEY_LENGTHS)
 
 
+_CALLED = re.compile(r"[A-Za-z_]\w{0,40}+(?:\.[A-Za-z_]\w{0,40}+){1,4}+\(")
+"""A call of what a module or an object has."""
 _TOKEN = re.compile(r"[\w+=~-]{16,}")
 
 

@@ -80,6 +80,8 @@ _FAULTS = frozenset(
 )
 """Words for what is wrong with a value."""
 _FAULTY = re.compile(r"[A-Za-z][\w.!@#$%^&*+~-]{3,100}+")
+_BRIEF = re.compile(r"\btoo short: (?P<secret>(?![0-9]{1,2}\b|min)[^\s:=\"'()<>]{1,4})\Z")
+"""What is too short to be told from a word, behind the words that say so."""
 _REASONS = frozenset(
     """
     policy lockout locked timeout minimum maximum complexity history dictionary reused account
@@ -102,7 +104,7 @@ _OTHER = re.compile(
     r"|order|job|build|commit|profile|release|server|client|id|uid|request|trace|status|code|line|version|type|at|by|in|on"
     r"|mode|algorithm"
     r"|module|url|uri|key|service|app|argument|attribute|parameter|option|pattern|regex|permitted|class|placeholder|label|role)"
-    r"[ _]?(?:id)?[\"']?[:= ]{1,3}\Z"
+    r"[ _]?(?:id)?[\"']?[:= ]{1,3}(?:[A-Z]\w{0,20}+\()?\Z"
 )
 _DIRECT = re.compile(
     r"[\"'`]?(?:[ ]?<[A-Z_]{1,40}>)?[\"'`]?[ ]{1,2}(?:[-\u2013\u2014][ ])?[(<>*]?"
@@ -229,6 +231,8 @@ def _is_judged(text: str, noun: re.Match[str], between: str, quoted: re.Match[st
     before = text[max(0, noun.start() - 12) : noun.start()].lower()
     if noun[0].endswith(("key", "keys")) and before.endswith(_WRONG):
         return True
+    if _DEMANDED.match(text, quoted.end()) and not noun[0].startswith("token"):
+        return True
     is_known = before.endswith(_SORTS) and _UNKNOWN.match(text, quoted.end()) is not None
     return is_known or bool(noun["cipher"]) or _JUDGED.match(text, quoted.end()) is not None
 
@@ -236,6 +240,9 @@ def _is_judged(text: str, noun: re.Match[str], between: str, quoted: re.Match[st
 _WRONG = ("invalid ", "wrong ", "bad ", "with ", "incorrect ", "verify ")
 _SORTS = ("refresh ", "access ", "session ", "bearer ", "auth ", "api ", "csrf ", "personal ")
 _UNKNOWN = re.compile(r",? (?:is |was )?(?:not )?(?:un)?(?:known|recogni[sz]ed|found)\b")
+_DEMANDED = re.compile(
+    r" (?:must|should|may|can)(?:not| not)? (?:be|contain|have|end|start|begin)\b"
+)
 _NEVER_JUDGED = ("session", "signature", "cookie", "cookies", "jwt", "hmac", "bearer")
 _LENGTH = re.compile(r"\b(?:must|characters?|chars|bytes|digits|length)\b")
 _RECEIVED = re.compile(r"\b(?:got|given|received|provided|supplied|was|is)[: ]{1,2}\Z")
@@ -246,6 +253,7 @@ _JUDGED = re.compile(
       |accepted|revoked|expired|compromised|leaked|disabled|mismatch|unauthori[sz]ed
       |(?:the[ ])?(?:in|wrong|bad)[ ]?(?:format|length)|ung[üu]ltig|falsch)\b
     |,?[ ](?:does|did|do)(?:[ ]not|n't)[ ](?:match|verify|work|decrypt|authenticate)
+    |:[ ](?:unknown|invalid|bad|wrong)[ ](?:issuer|audience|signature|client|tenant)\b
     |[ ]ist[ ](?:ung|fal|abg)""",
     re.VERBOSE,
 )
@@ -298,6 +306,9 @@ def _final(text: str, start: int, stop: int, *, is_any: bool) -> Iterator[Span]:
     phrase = _FINAL_PHRASE.search(text, max(start, stop - 128), stop) if is_any else None
     if phrase is not None and not is_prose(phrase["secret"]):
         yield phrase.span("secret")
+    brief = _BRIEF.search(text, max(start, stop - 40), stop) if is_any else None
+    if brief is not None and not is_plain(brief["secret"], "", is_quoted=False):
+        yield brief.span("secret")
     last = _LAST.search(text, start, stop)
     if last is not None and is_odd(last[1]):
         yield last.span(1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FIELD = re.compile(
     r"""(?<![\w$])(?:[A-Za-z@#][\w.:]{0,60}?)?(?<![a-z](?=[a-z]))
-    (?:(?P<name>(?i:name|key|k|field|id|loc|type|setting|param|parameter|property|variable|attribute|header|path
+    (?:(?P<name>(?i:name|key|k|field|id|loc|type|setting|param|parameter|property|variable|attribute|header|path|pointer
       |label|column|env|attr|question|title|caption|prompt|output)s?|(?<=["'])n)
       |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
       |received|actual|data|new|old|current|previous|before|after|(?P<loose>text|string|response)
@@ -47,6 +47,8 @@ _FIELD = re.compile(
 _BOUNDARY = re.compile(r"[{}<>]|\)[ ]?,\s{0,9}(?:\w{0,40}\(|[{(])|\n\s{0,40}-\s|\n\n")
 _BLOCK = re.compile(r"\"[ ]\{[^{}<>]*+\Z")
 """What opens behind the name of a block: `variable "token" {`."""
+_NEXT_ERROR = re.compile(r"\}\s{0,40}\]|\}\s{0,40},\s{0,40}\{|\n\n")
+"""What ends an error whose field is an object of its own: `{"source": {"pointer": "…"}, …}`."""
 _LAST = re.compile(r"[\w$./:-]{1,100}(?=[\"'\\`\])},\s]{0,12}\Z)")
 _PHRASE = re.compile(r"[A-Za-z][\w-]{1,20}+(?:[ ][\w-]{1,20}+){1,2}")
 _NEAR = 400
@@ -62,7 +64,7 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
     while (found := _FIELD.search(text, at)) is not None:
         value = value_at(text, found.end(), _NEAR)
         if _BOUNDARY.search(text, end, found.start()) is not None and not (
-            known and _BLOCK.match(text, end, found.start())
+            known and _goes_on(text, end, found.start(), label)
         ):
             known, waiting = "", None
         if found["name"]:
@@ -84,6 +86,14 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
         at = (
             found.end() if text.startswith(("[", "{"), found.end()) else max(value.end, found.end())
         )
+
+
+def _goes_on(text: str, start: int, end: int, label: str) -> bool:
+    """Whether a record goes on behind a bracket: in a block, or in the error around a pointer."""
+    if _BLOCK.match(text, start, end) is not None:
+        return True
+    is_pointer = label.endswith("pointer") and end - start < _NEAR
+    return is_pointer and _NEXT_ERROR.search(text, start, end) is None
 
 
 def _secret_name(written: str, names: SecretNames) -> str:
@@ -338,7 +348,8 @@ _TEXT = re.compile(
     re.DOTALL,
 )
 _SIBLING = re.compile(
-    r"<(?:[\w.-]{1,40}[:-])?(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)(?:\s[^<>]{0,200}+)?+>\s{0,40}+"
+    r"<(?:[\w.-]{1,40}[:-])?(?:(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)(?:\s[^<>]{0,200}+)?+"
+    r"|(?:span|div|p)\s(?=[^<>]{0,200}(?:label|name|key|term|title))[^<>]{0,200}+)>\s{0,40}+"
     r"([\w$.-][\w$. -]{0,98}[\w$.-])\s{0,40}+:?\s{0,40}+"
     r"</[^<>]{1,100}+>\s{0,200}+(?:<[\w:.-]{1,100}+(?:\s[^<>]{0,400}+)?+>\s{0,40}+){0,3}+"
     r"([^<]{1,4000}+)",

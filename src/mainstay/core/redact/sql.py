@@ -39,7 +39,8 @@ _CLAUSES = (
 _NAMED = re.compile(
     r"(?i)(?<![\w\"'`$-])(?<!unexpected )([A-Za-z_]\w{2,60}+)"
     r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
-    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=[NEq]?'[^'\s]|\$\w{0,20}\$)"
+    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+"
+    r"(?=[NEq]?'{1,2}[^'\s]|\$\w{0,20}\$)"
 )
 _QUALIFIED = re.compile(
     r"(?i)(?<!\w)(\w{3,60}+)[\"`\]]?\.[\"`\[]?(?:key|value|val|hash|digest|code|data|body|content)"

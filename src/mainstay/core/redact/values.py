@@ -324,6 +324,9 @@ def all_words(text: str, name: int, value: Value) -> Value:
         end = text.find(")", value.end, value.end + _LONGEST)
         return value if end < 0 or "\n" in text[value.end : end] else Value(value.start, end)
     before = text[max(0, name - _LEAD * 2) : name]
+    if _BATCH.search(before) is not None and text[value.start - 1] == "=":
+        found = _REST_OF_BATCH.match(text, value.end)
+        return value if found is None else Value(value.start, found.end(1))
     if _IN_STRING.search(before) is not None:
         found = _TO_SEMICOLON.match(text, value.end)
         return value if found is None else Value(value.start, found.end(found.lastindex or 0))
@@ -343,6 +346,13 @@ def all_words(text: str, name: int, value: Value) -> Value:
         if found is not None and is_random(written, is_named=True):
             found = found if _is_setting(text, name, found.end()) else None
     return value if found is None or is_dense(written) else Value(value.start, found.end(1))
+
+
+_BATCH = re.compile(r"(?:\A|[\r\n>])[ \t@]{0,8}set[ ]\Z", re.IGNORECASE)
+_REST_OF_BATCH = re.compile(
+    r"(?i)((?:[ ](?!where\b|returning\b)[^\s&|<>\"'=;]{1,60}+){1,8}+)[ \t]{0,8}(?=[\r\n&|]|\Z)"
+)
+"""A variable of a batch file takes the rest of its line; SQL has SET too."""
 
 
 def _is_setting(text: str, name: int, end: int) -> bool:

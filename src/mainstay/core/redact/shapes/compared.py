@@ -98,6 +98,18 @@ def in_setters(text: str, names: SecretNames) -> Iterator[Span]:
     for found in _CHANGER.finditer(text):
         if _is_value(found["name"], found["secret"]):
             yield found.span("secret")
+            yield from _replaced(text, found)
+
+
+def _replaced(text: str, found: re.Match[str]) -> Iterator[Span]:
+    """The old one of a change: between the user and the new one."""
+    texts = list(_ARGUMENTS.finditer(text, found.start(), found.end()))
+    for old in texts[1:-1]:
+        if _is_value(found["name"], old[2]):
+            yield old.span(2)
+
+
+_ARGUMENTS = re.compile(r"([\"'`])([^\"'`\r\n]{1,200}+)\1")
 
 
 def _is_secret(name: str, written: str, names: SecretNames) -> bool:

@@ -1,0 +1,109 @@
+"""A value that signs or an owner join to a secret name, whatever the signs are.
+
+`"Password" -> "…"`, `password ⟵ '…'`, `password: <string> "…"` have no list of operators in common,
+only a text in quotes and nothing that names something else in between. `password for ann = …`,
+`senha do banco = …` and `token (prod): "…"` say whose the secret is before its sign. The notations
+of shells that read a variable are here too: `${DB_PASSWORD-…}`, `printf -v DB_PASS '%s' '…'`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.names import ENDINGS, SECRET, squashed
+from mainstay.core.redact.plain import is_plain, is_prose, is_random
+from mainstay.core.redact.values import value_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.redact.names import SecretNames
+
+    Span = tuple[int, int]
+
+_NEAR = 400
+_TYPE = r"(?:[ ]?(?:<\w{1,20}>|\[(?!redacted\])\w{1,20}\]|\(\w{1,20}\)))"
+_JOINED = re.compile(
+    rf"""\\{{0,4}}["'`]?[)\]}}>]{{0,2}}
+    (?:{_TYPE}?[ \t]{{0,4}}(?!<<<?[-~]?["'])
+       (?:[-=<>~|:]{{2,4}}|(?:[:=]|(?=[^\x00-\x7f]))[ ]?[-=>~\u00b7-\u2bff]{{1,4}})
+      |{_TYPE}[ ]?[:=]|[ ]?[:=]{_TYPE}
+      |[ ]by[ ]lazy[ ]\{{|[ ](?P<q>["'])%s(?P=q))
+    [ \t]{{0,4}}(?=[bru@]?\\{{0,4}}["'`\u201c\u00ab])""",
+    re.VERBOSE,
+)
+"""Signs between a name and a text in quotes."""
+_NO_SIGN = re.compile(r"[<>]=|[!=]==?\Z|\|\|\Z|\?")
+_OWNED = re.compile(
+    r"""(?i)(?:[ ](?:for|of|do|da|dos|de|del|della|di|du|des|f[üu]e?r|von|vom|der|pour|van|voor
+        |f[öo]r|till|para|dla|для)
+      (?:[ ](?:the|la|le|les|el|den|dem|der|die|das|il|user|client|account|service|role|database))?+
+      [ ](?P<q>["'`]?)[\w.@-]{1,40}+(?P=q)(?:[ ](?!is\b|was\b)[\w.-]{1,20}+)?
+      |[ ]?\[[\w.@-]{1,40}+\]|[ ]?\([\w.@-]{1,40}+\))
+    [ ]{0,2}(?P<sign>=>?|:)(?![=:])[ ]{0,4}(?=\S)""",
+    re.VERBOSE,
+)
+"""Whose the secret is, and the sign of its value."""
+_LAST = re.compile(r"[.!]?[ \t]{0,8}(?:\r?\n|\Z)")
+_DONE = re.compile(r"(?i).*(?:ed|ing|ung|ty|en)\Z|.{0,3}")
+"""A word for what has become of the secret: `password for ann: unchanged`."""
+_LOOSE = ("token", "tokens", "cookie", "credential", "credentials", "authorization", "key", "keys")
+"""Names of what a program reads, so that a word beside them may be any."""
+_IDENTIFIER = re.compile(r"[A-Za-z_-]+")
+_EXPANDED = re.compile(
+    r"\$\{(?P<name>[A-Za-z_]\w{1,60}+)-(?P<secret>[^{}$\"'`\r\n][^{}\"'`\r\n]{0,199}+)\}"
+)
+
+
+def joined(text: str, name: Span) -> Iterator[Span]:
+    """The text in quotes that signs join to the secret name that stands here."""
+    start, end = name
+    found = _JOINED.match(text, end)
+    if found is None or _NO_SIGN.search(found[0].rstrip()) is not None:
+        return
+    value = value_at(text, found.end(), _NEAR)
+    if value.is_quoted and _is_value(text[start:end], text[value.start : value.end]):
+        yield value[:2]
+
+
+def owned(text: str, name: Span) -> Iterator[Span]:
+    """The value behind a secret name and the owner of it."""
+    start, end = name
+    found = _OWNED.match(text, end)
+    if found is None:
+        return
+    value = value_at(text, found.end(), _NEAR)
+    written = text[value.start : value.end]
+    named = text[start:end]
+    if is_plain(written, named, is_quoted=value.is_quoted):
+        return
+    if value.is_quoted:
+        is_secret = _is_value(named, written)
+    else:
+        is_last = _LAST.match(text, value.end) is not None and not _is_loose(named)
+        is_word = is_last and written.isalnum() and _DONE.fullmatch(written) is None
+        is_secret = is_word or found["sign"] != ":"
+    if is_secret:
+        yield value[:2]
+
+
+def in_expansions(text: str, names: SecretNames) -> Iterator[Span]:
+    """What a shell takes if a variable is not set: `${DB_PASSWORD-…}`."""
+    for found in _EXPANDED.finditer(text):
+        is_secret = names.kind(found["name"]) == SECRET
+        if is_secret and not is_plain(found["secret"], found["name"], is_quoted=True):
+            yield found.span("secret")
+
+
+def _is_value(name: str, written: str) -> bool:
+    """Whether a text in quotes can be the secret: no placeholder, message or other name."""
+    if is_plain(written, name, is_quoted=True) or is_prose(written):
+        return False
+    if _IDENTIFIER.fullmatch(written) and squashed(written).endswith(ENDINGS):
+        return False
+    return is_random(written, is_named=True) or not _is_loose(name)
+
+
+def _is_loose(name: str) -> bool:
+    return squashed(name).endswith(_LOOSE)
