@@ -38,6 +38,7 @@ FOUND = {
     'change_password("ann", "marigold", "otter-garden")': (
         'change_password("ann", "[redacted]", "[redacted]")'
     ),
+    'change_password("a", "${OLD}", "marigold")': 'change_password("a", "${OLD}", "[redacted]")',
     '<span class="label">Password</span> <span>marigold</span>': (
         '<span class="label">Password</span> <span>[redacted]</span>'
     ),
@@ -56,6 +57,19 @@ FOUND = {
     'parse "postgres://app:pa#ss wd/9@pg-0:5432/app": bad': (
         'parse "postgres://app:[redacted]@pg-0:5432/app": bad'
     ),
+    "Invalid header value b'Bearer aaT4kq9\\n'": "Invalid header value b'Bearer [redacted]\\n'",
+    "near \"PASSWORD 'it''s-7-raining'\" while": "near \"PASSWORD '[redacted]'\" while",
+    "SELECT pgp_sym_encrypt(card, $$k3y$with space$$)": (
+        "SELECT pgp_sym_encrypt(card, $$[redacted]$$)"
+    ),
+    "pgp_sym_encrypt('x1', $$k3y with space$$)": "pgp_sym_encrypt('[redacted]', $$[redacted]$$)",
+    "Your verification code is 803 112. Do not share it.": (
+        "Your verification code is [redacted]. Do not share it."
+    ),
+    'spawn su; send "leek\\r" after "Password: "': (
+        'spawn su; send "[redacted]\\r" after "Password: "'
+    ),
+    "tok_acme_9k7LqZ91mX0vW2tYpR8sN": "[redacted]",
     "key 4be025ff-df3e-4f5a-a442-9429eea033bb:fx": "key [redacted]",
 }
 KEPT = (
@@ -78,6 +92,8 @@ KEPT = (
     "password: too short: 5",
     "password: too short: min 8",
     'token "else" must be followed by a block',
+    "a header 'Bearer realm' was sent",
+    "your code is 803 112.5 long",
     "LoadCredential=db:/etc/creds/db",
     'exec: "passwd": executable file not found in $PATH',
     "#<Token:0x000055d0c8edb603>",

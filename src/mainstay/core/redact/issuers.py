@@ -210,9 +210,9 @@ INNER: tuple[tuple[str, str], ...] = (
 
 ANY_ISSUER = tuple(
     """
-    sk_ ak_ rk_ tk_ pat_ sat_ aat_ tkn_ key_ apikey_ api_ secret_ token_ live_ test_ prod_ sandbox_
-    sbox_ oauth_ access_ refresh_ auth_ svc_ priv_ sk- ak- as- pat- key- apikey- secret- token-
-    live-
+    sk_ ak_ rk_ tk_ tok_ pat_ sat_ aat_ tkn_ key_ apikey_ api_ secret_ token_ live_ test_ prod_
+    sandbox_ sbox_ oauth_ access_ refresh_ auth_ svc_ priv_ sk- ak- as- pat- key- apikey- secret-
+    token- live-
     """.split()
 )
 """Words in prefixes of any issuer; what is behind them is a token if it looks random."""

@@ -134,6 +134,8 @@ def _scheme(found: re.Match[str]) -> list[Span]:
         has_digit = any(char.isdigit() for char in value)
         is_secret = len(value) >= (shortest if has_digit else longest_word)
         is_secret = is_secret and (name != "token" or has_digit or not value.islower())
+        is_sent = found.string.endswith(("'", '"'), 0, found.start()) and name == "bearer"
+        is_secret = is_secret or (is_sent and is_random(value, 5))
     return [found.span(3)] if is_secret else []
 
 

@@ -59,7 +59,7 @@ _WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\
 _AND = re.compile(r"(?:,|;|[ ](?:and|or))[ ]?")
 _BELOW = re.compile(r"(?:\r?\n[ \t]{0,8}){1,3}(\S{6,200}+)[ \t]{0,8}(?=\r?\n|\Z)")
 """A line of its own, below a sentence that ends with a colon."""
-_GROUPS = re.compile(r"(?<![\w.:-])[0-9]{2,4}(?:[ ][0-9]{2,4}){1,3}(?![\w.:-])")
+_GROUPS = re.compile(r"(?<![\w.:-])[0-9]{2,4}(?:[ ][0-9]{2,4}){1,3}(?![\w:-]|\.\w)")
 """A code as people read it out: `904 116`."""
 _FINAL = re.compile(r"(?P<before>\b\w{1,20})\b[^\w\r\n]{0,2}:[ ](?P<secret>\S{5,100}+)\Z")
 """What ends a line, whatever signs it has."""
@@ -142,7 +142,7 @@ _READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
     r"""(?i)(?<![\w.,:-])(?:[A-Z]-)?(?P<before>[0-9]{4,8}|[0-9]{3}[ -][0-9]{3})
     [ ](?:is|as)[ ](?:your|the)(?:[ ][\w-]{1,20}+){0,3}?[ ](?:code|pin|otp|tan|passcode)\b
     |\b(?:your|enter|use)[ ](?:the[ ])?code(?:[ ]is)?:?[ ]
-    (?P<behind>[0-9]{5,8}|[0-9]{3}[ -][0-9]{3})(?![\w.:-])""",
+    (?P<behind>[0-9]{5,8}|[0-9]{3}[ -][0-9]{3})(?![\w:-]|\.\w)""",
     re.VERBOSE,
 )
 

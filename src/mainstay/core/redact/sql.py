@@ -21,9 +21,12 @@ _CLAUSE = re.compile(
       |\bATTACH\s[^\r\n;]{1,200}?\sKEY\s{1,9}+(?=')
       |\bPRAGMA\s{1,9}+(?:re)?key\s{0,9}+=\s{0,9}+(?=["'])
       |\bSET\s{1,9}+PASSWORD\s{1,9}+(?:FOR\s{1,9}+\S{1,100}+\s{1,9}+)?=\s{0,9}+(?=["'])
-      |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"])
-      |\b(?:pgp_sym_\w{2,12}|aes_(?:en|de)crypt|(?:en|de)cryptbypassphrase)
-       \((?:'[^'\r\n]{0,200}+'|[^()'",\r\n]{1,80}+),[ ]?(?=['"]))""",
+      |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"]))""",
+    re.VERBOSE,
+)
+_KEYED = re.compile(  # what encrypts its first argument with the second one
+    r"""(?i)\b(?:pgp_sym_\w{2,12}|aes_(?:en|de)crypt|(?:en|de)cryptbypassphrase)
+    \((?:'[^'\r\n]{0,200}+'|[^()'",\r\n]{1,80}+),[ ]?(?=['"]|\$\w{0,20}\$)""",
     re.VERBOSE,
 )
 _CLAUSES = (
@@ -37,7 +40,7 @@ _CLAUSES = (
     "hashbytes(",
 )
 _NAMED = re.compile(
-    r"(?i)(?<![\w\"'`$-])(?<!unexpected )([A-Za-z_]\w{2,60}+)"
+    r"(?i)(?<![\w'`$-])(?:(?<!\")|(?=\w{3,60}+[ ]))(?<!unexpected )([A-Za-z_]\w{2,60}+)"
     r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
     r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+"
     r"(?=[NEq]?'{1,2}[^'\s]|\$\w{0,20}\$)"
@@ -145,7 +148,7 @@ def _has_text(text: str) -> bool:
 
 
 def _in_clauses(text: str) -> Iterator[Span]:
-    for clause in (*_CLAUSE.finditer(text), *_REPLACED.finditer(text)):
+    for clause in (*_CLAUSE.finditer(text), *_KEYED.finditer(text), *_REPLACED.finditer(text)):
         value = value_at(text, clause.end(), _NEAR)
         if not is_plain(text[value.start : value.end], "", is_quoted=value.is_quoted):
             yield value[:2]

@@ -1,1 +1,1 @@
-"""Places of secrets, a module each: calls, comparisons, expressions, files, validators."""
+"""Places of secrets, a module each: calls, comparisons, expressions, files, signs, validators."""

@@ -100,7 +100,8 @@ MASKED = (  # ::add-mask::, of GitHub
 )
 SENT = r"[\"'](?:PASS|AUTH)[ ](?P<secret>[^\s\"'\\]{4,200}+)(?=\r|\n|\\r|\\n)"
 EXPECTED = (  # expect "assword:" { send "hunter2\r" }
-    r"(?i)assword[^\r\n]{0,40}[\"'}][;\s{]{0,9}send[ ](?:--[ ])?[\"']"
+    r"(?i)(?:assword[^\r\n]{0,40}[\"'}][;\s{]{0,9}send[ ](?:--[ ])?"
+    r"|\bsend[ ](?=[\"'][^\"'\r\n]{1,100}[\"'][^\r\n]{0,20}[\"']\w{0,20}assword))[\"']"
     r"(?P<secret>[^\"'\r\n\\$]{3,100}+)"
 )
 CHAP = (  # chap-secrets of PPP
