@@ -37,6 +37,13 @@ IN_SQLITE = {
     "a trigger on a table in other letters": (
         "CREATE TRIGGER loud BEFORE INSERT ON MAINSTAY_AUDIT_BLOCKS BEGIN SELECT 1; END",
     ),
+    "a trigger on a table of one's own": (
+        "CREATE TABLE own (x)",
+        (
+            "CREATE TRIGGER far AFTER INSERT ON own"
+            " BEGIN DELETE FROM Mainstay_Audit_Heads WHERE block > 1; END"
+        ),
+    ),
     "a trigger on the view in other letters": (
         "CREATE TRIGGER loud INSTEAD OF INSERT ON Mainstay_Audit BEGIN SELECT 1; END",
     ),

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainstay.audit import AuditLog, verify_log
+from mainstay.audit.keys import Signer
 from mainstay.cli import guard
 from mainstay.cli.app import app
 from mainstay.core.audit.chain import Entry, seal
@@ -166,6 +167,7 @@ def test_verify_with_a_key(tmp_path):
     code, out = invoke("keygen", tmp_path / "audit.pem")
     assert code == 0
     assert "audit.pub.pem" in out
+    assert Signer(tmp_path / "audit.pem").id in out
     assert stat.S_IMODE((tmp_path / "audit.pem").stat().st_mode) == 0o600
     where = tmp_path / "audit.jsonl"
     write(where, key=tmp_path / "audit.pem")
@@ -178,6 +180,7 @@ def test_verify_with_a_key(tmp_path):
     code, out = invoke("keygen", tmp_path / "other.pem", "--json")
     other = json.loads(out)
     assert other["public_key"] == str(tmp_path / "other.pub.pem")
+    assert other["path"] == str(tmp_path / "other.pem")
     code, out = invoke("verify", where, "--public-key", other["public_key"])
     assert code == 1
     assert "check that this is the right key" in out

@@ -22,7 +22,8 @@ def command(path: str, as_json: bool) -> None:
     private, public = make_key(path)
     name = Signer(private).id
     if as_json:
-        write_json({"private_key": str(private), "public_key": str(public), "key": name})
+        paths = {"path": str(private), "private_key": str(private), "public_key": str(public)}
+        write_json({**paths, "key": name})  # by its name, `private_key` is hidden
         return
-    write(f"{private}: the private key {name}, for AuditLog(key={str(private)!r})")
+    write(f"{private}: the private half of {name}, for AuditLog(key={str(private)!r})")
     write(f"{public}: the public key, for mainstay audit verify --public-key")

@@ -17,8 +17,10 @@ _OURS = (
     "SELECT type, name, tbl_name, sql FROM sqlite_master"
     " WHERE instr(lower(name), 'mainstay_audit') = 1"
     " OR instr(lower(tbl_name), 'mainstay_audit') = 1"
+    " OR (type = 'trigger' AND instr(lower(sql), 'mainstay_audit') > 0)"
 )
-"""A trigger has the name of its table as the user wrote it, in any letters."""
+"""A trigger has the name of its table as the user wrote it, in any letters; one of another table
+may change the log too."""
 _NO_NUMBER = "SELECT block FROM mainstay_audit_blocks WHERE block < 1 LIMIT 1"
 """Such a row is in the view, and a reader of the log begins with block 1."""
 _NO_TEXT = (
