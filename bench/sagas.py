@@ -3,8 +3,11 @@
 One after another, which is one wait for the disk after another, and 32 at once.
 
 Both run on the same kind of store with the durability that the table prints: SQLite with a
-write-ahead log and the `synchronous` that each connection has, PostgreSQL with `fsync` and
-`synchronous_commit` on. DBOS has its default settings.
+write-ahead log and the same `synchronous` on each side's connections, PostgreSQL with `fsync` and
+`synchronous_commit` on. With FULL, a commit waits for the disk and survives a loss of power; with
+NORMAL it survives the end of any process, as by kill -9, and a loss of power may take the last
+commits. One after another with FULL, both sides mostly wait for the disk: a row has what commits
+alone take. DBOS has its default settings otherwise; FULL is its default and ours.
 """
 
 from __future__ import annotations
@@ -64,13 +67,37 @@ def _sagas(url: str) -> Callable[[], object]:
 
 
 def _on_sqlite(place: Path, effort: Effort) -> list[Row]:
-    url = f"sqlite:///{place}/sagas.db"
-    with Engine(url, sinks=[], audit=False) as engine:
-        durability = f"synchronous={engine.store.describe()['synchronous']}"
-    theirs = f"sqlite:///{place}/dbos.sqlite"
-    what = f"SQLite: {MINE}, times faster than {DBOS}"
-    rows = _against(effort, url, theirs, what, at_least(20), durability, _dbos_pragma, place)
+    rows = []
+    for synchronous in ("FULL", "NORMAL"):
+        url = f"sqlite:///{place}/{synchronous}.db?synchronous={synchronous}"
+        with Engine(url, sinks=[], audit=False) as engine:
+            durability = f"synchronous={engine.store.describe()['synchronous']}"
+        theirs = f"sqlite:///{place}/dbos-{synchronous}.sqlite"
+        what = f"SQLite, {synchronous}: {MINE}, times faster than {DBOS}"
+        with _synchronous(synchronous):
+            rows += _against(effort, url, theirs, what, at_least(20), durability, _dbos_pragma,
+                             (place, synchronous))  # fmt: skip
+    durability = "synchronous=FULL"
     return [*rows, *crowd(place, 2 if effort.is_quick else 5, durability, _dbos_pragma)]
+
+
+@contextlib.contextmanager
+def _synchronous(value: str) -> Iterator[None]:
+    """Sets the durability of the connections that SQLAlchemy opens to SQLite, as DBOS does."""
+    from sqlalchemy import Engine as Connections
+    from sqlalchemy import event
+
+    def connected(connection: Any, _record: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            if value == "NORMAL":  # with a rollback journal each commit would wait for the disk
+                connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {value}")
+
+    event.listen(Connections, "connect", connected)
+    try:
+        yield
+    finally:
+        event.remove(Connections, "connect", connected)
 
 
 def _on_postgres(effort: Effort) -> list[Row]:
@@ -97,7 +124,7 @@ def _against(
     goal: Any,
     durability: str,
     its_durability: Callable[[], str],
-    place: Path | None = None,
+    place: tuple[Path, str] | None = None,
 ) -> list[Row]:
     try:
         with _dbos(theirs) as workflow:
@@ -114,17 +141,17 @@ def _against(
         best = f"{peer.over(bare):.3g} times faster than {DBOS}: no saga can be faster here"
         least = f"{duration(bare.best)}, {best}"
         rows.append(
-            Row(f"SQLite: {MINE} ÷ {BARE}", own.over(bare), None, spread=own.spread_over(bare),
-                note=least)
+            Row(f"{what.partition(':')[0]}: {MINE} ÷ {BARE}", own.over(bare), None,
+                spread=own.spread_over(bare), note=least)
         )  # fmt: skip
     return rows
 
 
-def _bare(place: Path) -> Callable[[], object]:
+def _bare(place: Path, synchronous: str) -> Callable[[], object]:
     """Two rows in a transaction, then three changes of one of them, as a saga writes them."""
-    connection = sqlite3.connect(place / "bare.db", isolation_level=None)
+    connection = sqlite3.connect(place / f"bare-{synchronous}.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS kept (space TEXT, key TEXT, value BLOB,"
         " PRIMARY KEY (space, key)) WITHOUT ROWID"
@@ -145,7 +172,7 @@ def _bare(place: Path) -> Callable[[], object]:
 
 
 def _race(
-    effort: Effort, url: str, workflow: Callable[[int], object], place: Path | None
+    effort: Effort, url: str, workflow: Callable[[int], object], place: tuple[Path, str] | None
 ) -> Results:
     parts = 3 if effort.is_quick else 5  # a batch is ten workflows, a tenth of a second or more
     short = Effort(effort.seconds / 2, effort.repeats, parts, effort.batch, effort.is_quick)
@@ -154,7 +181,7 @@ def _race(
         Contender(MINE, lambda: (_sagas(url),), nullary),
     ]
     if place is not None:
-        contenders.append(Contender(BARE, lambda: (_bare(place),), nullary))
+        contenders.append(Contender(BARE, lambda: (_bare(*place),), nullary))
     return race(contenders, short)
 
 
