@@ -65,14 +65,14 @@ def model(library, server, **options):
     """A call of a model's client, with its default of two retries."""
     module = importlib.import_module(library)
     make = module.OpenAI if library == "openai" else module.Anthropic
-    client = make(api_key="k", base_url=server.url, **options)
     ask = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
     def complete():
-        if library == "openai":
-            client.chat.completions.create(**ask)
-        else:
-            client.messages.create(max_tokens=1, **ask)
+        with make(api_key="k", base_url=server.url, **options) as client:
+            if library == "openai":
+                client.chat.completions.create(**ask)
+            else:
+                client.messages.create(max_tokens=1, **ask)
 
     return complete
 
