@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.crash.faults import CELLS, LEASE
 from tests.crash.faults.checker import PROPERTIES, Evidence, check
+from tests.crash.faults.clock import Clock
 from tests.crash.faults.oracle import Line
 from tests.crash.faults.trial import Cell
 
@@ -20,6 +26,33 @@ def test_no_property_is_violated_under_a_fault(fault, store):
         report = cell.run(0, most=1, is_sample=True)
     assert report.violations == []
     assert report.executions > 0
+
+
+WAIT = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+rule, condition, mutex = (ctypes.create_string_buffer(256) for _ in range(3))
+libc.pthread_condattr_init(rule)
+libc.pthread_condattr_setclock(rule, time.CLOCK_MONOTONIC)
+libc.pthread_cond_init(condition, rule)
+libc.pthread_mutex_lock(mutex)
+ends = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + 200_000_000
+until = (ctypes.c_long * 2)(*divmod(ends, 10**9))
+print(libc.pthread_cond_timedwait(condition, mutex, until))
+print(time.clock_gettime_ns(time.CLOCK_MONOTONIC) >= ends)
+"""
+
+
+@pytest.mark.parametrize("offset", [3600, -86_400])
+def test_a_wait_on_the_monotonic_clock_lasts_while_the_wall_clock_is_set(tmp_path, offset):
+    """Python's threads wait so for the interpreter: each would interrupt the others at once."""
+    clock = Clock(tmp_path)
+    clock.set(offset)
+    done = subprocess.run(
+        [sys.executable, "-c", WAIT], env={**os.environ, **clock.environment},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(errno.ETIMEDOUT), "True"]
 
 
 # --- the checker can fail -------------------------------------------------------------------------

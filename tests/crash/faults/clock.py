@@ -37,6 +37,9 @@ class Clock:
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
+            # Otherwise waits on the monotonic clock end at once: those of Python's threads for the
+            # interpreter, which then change at every turn (wolfcw/libfaketime#503).
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
         self.set(0)
 
