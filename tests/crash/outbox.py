@@ -11,6 +11,7 @@ for longer than their lease instead, and continued.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -25,6 +26,8 @@ LEASE = 0.4
 AGGREGATES = 5
 MOST = 40
 """Boundaries that a relay passes at most before it ends itself."""
+STUCK = 300.0
+"""Seconds after which a program of the campaign prints what its threads are doing."""
 
 
 class Boundaries:
@@ -134,6 +137,7 @@ def forked(function, *args):
     if child:
         return child
     code = 1
+    faulthandler.dump_traceback_later(STUCK)
     try:
         function(*args)
         code = 0
