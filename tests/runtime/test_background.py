@@ -2,13 +2,21 @@
 
 import asyncio
 import os
+import re
 import threading
 import time
+from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 import trio
 
-from mainstay.runtime.background import Background, is_in_loop
+import mainstay
+from mainstay import deadline
+from mainstay.events import CallSucceeded
+from mainstay.runtime.background import Background, detached_thread, is_in_loop
+from mainstay.sinks.delivery.buffer import Buffer
+from mainstay.stores.time_left import time_for
 
 
 @pytest.fixture
@@ -130,3 +138,77 @@ def test_work_is_refused_while_no_thread_can_be_started(background, monkeypatch)
     job = background.post(lambda: 42)
     assert job.wait(30.0)
     assert job.answer == 42
+
+
+# --- the context of a thread ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def inherited(monkeypatch):
+    """A thread has the context of the code that starts it, as in a free-threaded Python."""
+    start = threading.Thread.start
+
+    def inheriting(thread):
+        context, run = copy_context(), thread.run
+        thread.run = lambda: context.run(run)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", inheriting)
+
+
+@pytest.mark.usefixtures("inherited")
+def test_a_detached_thread_begins_in_an_empty_context():
+    """It has neither the deadline nor the tenant of the code that starts it."""
+    seen = []
+    with deadline.within(60.0), mainstay.context(tenant_id="acme"):
+        thread = detached_thread(lambda *given: seen.append((given, *here())), "example", 1, 2)
+        thread.start()
+    thread.join(60.0)
+    assert seen == [((1, 2), None, None)]
+
+
+@pytest.mark.usefixtures("inherited")
+def test_a_thread_that_delivers_for_all_has_no_caller_s_deadline():
+    """A store would have 80 ms for each step of it, once that deadline has passed."""
+    seen = []
+    buffer = Buffer(lambda _: seen.append(time_for(5.0)), name="example", spill=False)
+    with deadline.within(0.001):
+        buffer.put(CallSucceeded(operation="first", total_attempts=2))
+        assert buffer.flush(60.0)
+    buffer.put(CallSucceeded(operation="second", total_attempts=2))
+    assert buffer.flush(60.0)
+    buffer.close()
+    assert seen == [5.0, 5.0]
+
+
+def here():
+    return deadline.remaining(), mainstay.current_context().tenant_id
+
+
+ATTACHED = {
+    "cli/pipelines/command.py": "a picture of progress, which ends with the command",
+    "drivers/idempotency/groups.py": "each task of it is carried with its own context",
+    "drivers/process/group.py": "waits for a child, and for nothing else",
+    "integrations/connection_deadline.py": "one connection, for the call that waits for it",
+    "integrations/http_lookup.py": "one look-up, for the call that waits for it",
+    "ports.py": "steps of one call, in its own context",
+    "runtime/background.py": "`detached_thread` itself",
+    "runtime/context.py": "an example of `carry`",
+    "stores/redis/clients.py": "ends one connection, while the caller waits",
+    "testing/proxy/proxy.py": "a server for tests",
+    "testing/publishers.py": "a test",
+    "testing/stores.py": "a test",
+}
+"""Where a thread may begin with the context of the code that starts it, and why."""
+
+
+def test_threads_that_work_for_all_calls_are_detached():
+    """A new thread is detached, or is listed with the reason."""
+    root = Path(mainstay.__file__).parent
+    starts = re.compile(r"\bThread\(")
+    found = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if starts.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == ATTACHED.keys()

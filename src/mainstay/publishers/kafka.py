@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -20,6 +19,7 @@ from mainstay.errors import MissingExtraError, UsageError
 from mainstay.publishers.base import BrokerPublisher, options_in, time_left
 from mainstay.publishers.connections import Link
 from mainstay.publishers.content import Template, attributes_of
+from mainstay.runtime.background import detached_thread
 
 try:
     from confluent_kafka import KafkaError, KafkaException, Producer
@@ -63,7 +63,7 @@ class _Producer:
         self._under_way: set[asyncio.Future[None]] = set()
         self._producer = Producer({**settings, "error_cb": self._note}, logger=_LOG)
         self._is_open = True
-        self._thread = threading.Thread(target=self._poll, name="mainstay-kafka", daemon=True)
+        self._thread = detached_thread(self._poll, "mainstay-kafka")
         self._thread.start()
 
     def _poll(self) -> None:

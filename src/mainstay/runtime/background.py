@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -20,11 +21,21 @@ from mainstay.runtime.fork import reset_in_child
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     from mainstay.core.base.types import Answer
 
     Work: TypeAlias = Callable[[], Answer]
+
+
+def detached_thread(run: Callable[..., object], name: str, *args: Any) -> threading.Thread:
+    """A daemon thread, not started yet, that begins in an empty context.
+
+    A free-threaded Python, or any from 3.14 on with `-X thread_inherit_context=1`, gives a thread
+    the context of the code that starts it. A thread that works for every call must not keep the
+    deadline, the lease or the tenant of the call that happened to be the first.
+    """
+    return threading.Thread(target=Context().run, args=(run, *args), name=name, daemon=True)
 
 
 class Job:
@@ -184,7 +195,7 @@ class Background:
 
     def _start_locked(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread = detached_thread(self._run, self._name)
             thread.start()
             self._thread = thread
 

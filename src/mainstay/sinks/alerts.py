@@ -25,6 +25,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.inbox.items import Item
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, methods_of
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.fork import make_lock, reset_in_child
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.logging import LoggingSink
@@ -209,9 +210,7 @@ class Alerts:
             if self._stopped.is_set() or (self._thread is not None and self._thread.is_alive()):
                 return
             about = (ref(self), self._stopped, interval)
-            self._thread = threading.Thread(
-                target=_look, args=about, name="mainstay-alerts", daemon=True
-            )
+            self._thread = detached_thread(_look, "mainstay-alerts", *about)
             with suppress(RuntimeError):  # at the interpreter's end no thread can be started
                 self._thread.start()
 

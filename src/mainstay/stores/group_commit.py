@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.errors import StoreUnavailable
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.fork import make_lock, reset_in_child
 from mainstay.stores.time_left import shown, time_for
 
@@ -146,7 +147,7 @@ class Writer:
         if self._thread is None or not self._thread.is_alive():
             with self._lock:
                 if self._thread is None or not self._thread.is_alive():
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread = detached_thread(self._run, self._name)
                     self._thread.start()
 
     def _run(self) -> None:

@@ -34,7 +34,7 @@ from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.drivers.guards.link import CircuitLink
 from mainstay.drivers.guards.prospects import Prospects, prospect_of
 from mainstay.errors import StoredValueError
-from mainstay.runtime.background import Background
+from mainstay.runtime.background import Background, detached_thread
 from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
 from mainstay.runtime.identity import process_name
 from mainstay.runtime.reports.logs import logger
@@ -148,9 +148,7 @@ class Sharing:
         self._has_begun.wait(_OPENING)
 
     def _start_thread(self, *, at_once: bool) -> None:
-        thread = threading.Thread(
-            target=self._run, args=(at_once,), name="mainstay-sharing", daemon=True
-        )
+        thread = detached_thread(self._run, "mainstay-sharing", at_once)
         thread.start()
         self._thread = thread
 

@@ -33,6 +33,7 @@ from mainstay.core.base.deadline import NEVER
 from mainstay.core.idempotency.record import Done, Lost
 from mainstay.deadline import within
 from mainstay.ports import many_of
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.fork import reset_in_child
 
@@ -141,7 +142,7 @@ class LeaseRenewal:
         """
         if self._thread is None or not self._thread.is_alive():
             name = "mainstay-lease-renewal"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread = detached_thread(self._run, name)
             self._thread.start()
         else:
             self._changed.notify()
@@ -207,7 +208,7 @@ class LeaseRenewal:
         renewer.due.append((lease, step))
         if id(store) not in self._renewers:
             try:  # it waits for the lock, which is held here
-                threading.Thread(target=renewer.run, name="mainstay-renewer", daemon=True).start()
+                detached_thread(renewer.run, "mainstay-renewer").start()
             except RuntimeError:  # no thread is to be had now: another try follows
                 lease.due = SYSTEM.monotonic() + _pause(lease, clock.current.monotonic())
                 heappush(self._looks, (lease.due, next(self._numbers), lease, False))
@@ -274,7 +275,7 @@ class LeaseRenewal:
         if found:
             name = "mainstay-lease-report"
             try:
-                threading.Thread(target=_report_all, args=(found,), name=name, daemon=True).start()
+                detached_thread(_report_all, name, found).start()
             except RuntimeError:  # no thread is to be had
                 _report_all(found)
 

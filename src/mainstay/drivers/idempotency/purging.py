@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.spaces import Space
 from mainstay.core.idempotency.purge import TURN, is_due, take_turn
 from mainstay.drivers.idempotency.limits import PURGE_EVERY
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.fork import make_lock, reset_in_child
 
@@ -70,9 +71,7 @@ class Purging:
             self.is_idle = False
             arguments = (weakref.ref(self), self._stopped, self.every)
             weakref.finalize(self, self._stopped.set)  # an engine that nobody closes ends it too
-            thread = threading.Thread(
-                target=_run, args=arguments, name="mainstay-purge", daemon=True
-            )
+            thread = detached_thread(_run, "mainstay-purge", *arguments)
             with suppress(RuntimeError):  # no thread is to be had: another process will purge
                 thread.start()
                 self._thread = thread

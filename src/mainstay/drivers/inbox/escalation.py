@@ -18,6 +18,7 @@ from mainstay.drivers.call.emit import keep_item_id
 from mainstay.drivers.inbox.authentication import writable
 from mainstay.errors import SinkError
 from mainstay.ports import SinkWants
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.context import is_in_event_loop
 from mainstay.runtime.fork import make_lock
 from mainstay.runtime.reports.report_failure import report
@@ -110,7 +111,7 @@ class Escalation:
                 with self._lock:
                     self._threads.discard(threading.current_thread())
 
-        thread = threading.Thread(target=step, name="mainstay-escalation", daemon=True)
+        thread = detached_thread(step, "mainstay-escalation")
         with self._lock:
             self._threads.add(thread)
         thread.start()

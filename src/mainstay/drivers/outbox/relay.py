@@ -22,6 +22,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.outbox.settle import LONGEST_WAIT, given_back
 from mainstay.errors import StoreUnavailable, UsageError
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Relay:
         if self._thread is not None:
             raise UsageError("the relay is running already", hint="stop() it first")
         self._stop.clear()  # of a stop() while it was not running
-        self._thread = threading.Thread(target=self.run, name="mainstay-relay", daemon=True)
+        self._thread = detached_thread(self.run, "mainstay-relay")
         self._thread.start()
         return self
 
@@ -201,10 +202,7 @@ class Relay:
         silent = threading.Event()
         helpers = [asyncio.create_task(self._settling())]
         helpers.append(asyncio.create_task(self._renewing()))
-        listening = threading.Thread(
-            target=self._table.listen, args=(self._woken, silent), name="mainstay-listen",
-            daemon=True,
-        )  # fmt: skip
+        listening = detached_thread(self._table.listen, "mainstay-listen", self._woken, silent)
         if not until_empty:
             listening.start()
         try:

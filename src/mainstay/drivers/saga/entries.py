@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.ports import many_of
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class EntryRemoval:
                 flush_at_exit(self, EntryRemoval.flush)
                 reset_in_child(self, EntryRemoval.reset)
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="mainstay-entries", daemon=True)
+                thread = detached_thread(self._run, "mainstay-entries")
                 with suppress(RuntimeError):  # no thread is to be had: the next one starts it
                     thread.start()
                     self._thread = thread

@@ -21,6 +21,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
 from mainstay.runtime.reports.deferred_events import Facts
@@ -278,7 +279,7 @@ class Buffer:
             if self._thread is not None and self._thread.is_alive():
                 return True
             name = f"mainstay-{self.name[:40]}"
-            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread = detached_thread(self._run, name)
             try:
                 thread.start()
             except RuntimeError:  # at the interpreter's end, or if there are too many
@@ -435,7 +436,7 @@ class Buffer:
             self._is_spilling = True
             name = f"mainstay-{self.name[:40]}-spill"
             try:
-                threading.Thread(target=self._spill, name=name, daemon=True).start()
+                detached_thread(self._spill, name).start()
             except RuntimeError:
                 self._is_spilling = False
 

@@ -16,6 +16,7 @@ from mainstay.core.events.describe import describe
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.ports import SinkWants, wants_of
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
 from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.telemetry.cpu_meter import thread_time
@@ -125,7 +126,7 @@ class TelemetrySink:
             self._sum = merged(self._sum, new, self.keep)
 
     def _start_locked(self) -> None:
-        thread = threading.Thread(target=self._run, name="mainstay-telemetry", daemon=True)
+        thread = detached_thread(self._run, "mainstay-telemetry")
         try:
             thread.start()
         except RuntimeError:  # at the interpreter's end: the last flush is still to come

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.runtime.background import detached_thread
 from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.nats.client import RealTimeLoop
 from mainstay.runtime.nats.connection import (
@@ -103,7 +104,7 @@ class NatsThread:
         self._pid = PROCESS.pid
         self._is_closing = False
         self._loop = RealTimeLoop()
-        self._thread = threading.Thread(target=self._run, name="mainstay-nats", daemon=True)
+        self._thread = detached_thread(self._run, "mainstay-nats")
         self._thread.start()
 
     def submit(self, begin: Callable[[], Op], work: Callable[[Op], Work]) -> Future[Any]:
