@@ -2,12 +2,14 @@
 
 import pytest
 
+from mainstay import RetryPolicy
 from mainstay.core.base.attributes import is_direct
 from mainstay.core.known.kind import Kind, Known
 from mainstay.core.known.registry import REGISTRY, Registry
 from mainstay.core.known.table import Row, Table
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
+from mainstay.core.retry.plan import GIVE_UP, Plan, fast_decision
 
 
 class Request:
@@ -79,6 +81,20 @@ def test_a_request_that_may_have_been_carried_out_is_not_repeated(
             assert verdict.is_ambiguous is (is_sent or not is_retried)
             assert verdict.known.table == "acme"
     assert classify(type(error)(*error.args), rules).retryable
+
+
+def test_a_class_that_was_settled_leads_to_no_other_decision():
+    """The fast path takes what a class has settled only of errors that came through no client."""
+    plan = Plan(RetryPolicy(name="p", retry_on=(OSError,), max_attempts=3), "pay", 1)
+    assert fast_decision(plan, ConnectionResetError(), 1, 7, 0.0) > 0.0
+    assert plan.policy._rules.settled
+    caught = raised(ConnectionResetError())
+    with Behind((table(POST), caught, True)):
+        for by_type in (False, True):
+            decision = fast_decision(plan, caught, 1, 7, 0.0, by_type)
+            assert decision == (None if by_type else GIVE_UP)
+    with Behind(None):
+        assert fast_decision(plan, raised(ConnectionResetError()), 1, 7, 0.0, by_type=True) > 0.0
 
 
 def test_an_error_with_a_note_is_looked_at_as_well():

@@ -58,9 +58,15 @@ def known_by_table(
         row = entry if status is None or not by_code else status_row(status)
         stated = table.library, row, entry is first and not by_code, by_code
         known = _of_rows.get(stated) or _by_row(*stated)
-    if known.is_ambiguous or ONCE in exception.__dict__ or table.first is not None:
+    if known.is_ambiguous or ONCE in exception.__dict__:
         return _of_request(table, known, exception)
-    return known
+    if table.first is None or (  # as `is_direct`, without a call
+        (trace := exception.__traceback__) is None
+        or (trace := trace.tb_next) is None
+        or trace.tb_next is None
+    ):
+        return known
+    return _of_request(table, known, exception)
 
 
 def _of_request(table: Table, known: Known, exception: BaseException) -> Known:

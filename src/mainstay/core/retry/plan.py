@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstay.core.base.attributes import KEEPS_SIGNALS, PerClass
 from mainstay.core.base.entropy import MASK, uniform
 from mainstay.core.base.rule import RULE
+from mainstay.core.known.registry import REGISTRY
 from mainstay.core.retry.classify import classify
 from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
 from mainstay.core.retry.give_up import NO_MOMENT, GaveUp, mark_on, newest_mark
@@ -121,7 +122,7 @@ def fast_decision(
     Most failures are of this sort, and need no flow: no inner retry has given up on them, the other
     side asks for no wait, and the call has no deadline or hook. `call_flow` would decide the same.
     With `by_type` only a type that the policy has settled before will do, of an exception without
-    attributes and cause.
+    attributes and cause that no client of HTTP has raised.
 
     Returns:
         The delay before another attempt, GIVE_UP, or None if the flow must decide.
@@ -129,6 +130,12 @@ def fast_decision(
     policy = plan.policy
     verdict = policy._rules.settled.get(type(failure))
     is_plain = not failure.__dict__ and failure.__cause__ is None
+    if is_plain and not (  # as `is_direct`, without a call
+        (trace := failure.__traceback__) is None
+        or (trace := trace.tb_next) is None
+        or trace.tb_next is None
+    ):
+        is_plain = REGISTRY.behind(failure) is None
     if verdict is None or not is_plain:
         verdict = None if by_type else _verdict(plan, failure)
         if verdict is None:
