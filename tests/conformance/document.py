@@ -1,7 +1,7 @@
 """The specification documents: their code blocks and tables, for the tests beside this file.
 
 A clone of the project does not have them; the tests then skip with that reason. They are looked for
-in the folder that MAINSTAY_SPEC names, and in `shared/spec` beside the project or its parent.
+in the folder that MAINSTAY_TEST_SPEC names, and in `shared/spec` beside the project or its parent.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NAMED = os.environ.get("MAINSTAY_SPEC")
+NAMED = os.environ.get("MAINSTAY_TEST_SPEC")
 BESIDE = (ROOT.parent / "shared/spec", ROOT.parent.parent / "shared/spec")
 PLACES = BESIDE if NAMED is None else (Path(NAMED),)
-WHY_NOT = "the documents are not here: they belong into ../shared/spec, or MAINSTAY_SPEC names them"
+WHY_NOT = (
+    "the documents are not here: they belong into ../shared/spec, or MAINSTAY_TEST_SPEC names them"
+)
 
 
 def path_of(name):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainstay.core.explain.explain import Explanation
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.blocks import Attempts
-    from mainstay.drivers.call.callables import Args, Function, Kwargs
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
@@ -87,12 +87,11 @@ class Verbs:
         except AttributeError:
             way = None
         if way is None:
-            return self._first_acall(function, args, kwargs)
+            try:
+                way = way_of(self._verb_site, "acall")
+            except Exception as error:
+                return refused(error)
         return way(function, args, kwargs)  # type: ignore[no-any-return]
-
-    async def _first_acall(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
-        """The first `acall`; what is wrong with the site is raised where it is awaited."""
-        return await way_of(self._verb_site, "acall")(function, args, kwargs)
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RetryResult[R]:
         """Like `call`, but answers with a RetryResult and never raises for a failed call.
@@ -155,6 +154,11 @@ def way_of(site: Site, verb: str) -> Function:
         site.ways = Ways()
     setattr(site.ways, verb, way)
     return way
+
+
+async def refused(error: Exception) -> Any:
+    """Raises an error of ours where the call is awaited, as an `async def` does."""
+    raise error
 
 
 def explain_failed(function: Function, error: Exception) -> None:

@@ -15,6 +15,7 @@ from mainstay.drivers.verbs import (
     checked,
     explain_failed,
     refuse_unrun,
+    refused,
     way_of,
 )
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, ParamSpec, TypeVar
 
-    from mainstay.core.base.types import UserValue
-    from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
@@ -85,15 +84,11 @@ class EngineCalls:
         except (KeyError, TypeError):  # a name that is none is refused where the call is awaited
             way = None
         if way is None:
-            return self._first_acall(operation, function, args, kwargs)
+            try:
+                way = way_of(self._sites.get(operation) or self._usual(operation), "acall")
+            except Exception as error:
+                return refused(error)
         return way(function, args, kwargs)  # type: ignore[no-any-return]
-
-    async def _first_acall(
-        self, operation: str, function: Function, args: Args, kwargs: Kwargs
-    ) -> UserValue:
-        """The first one; what is wrong with the operation is raised where it is awaited."""
-        site = self._sites.get(operation) or self._usual(operation)
-        return await way_of(site, "acall")(function, args, kwargs)
 
     def run(
         self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs

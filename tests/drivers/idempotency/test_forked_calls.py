@@ -130,7 +130,7 @@ LEASE = 41.0
 def in_a_child(end):
     """From here on, what has a lease of that length is another process's; then ends so."""
     for lease in LEASE_RENEWAL._queues[LEASE]:
-        lease.home = None
+        lease.home = object()
     if end is None:
         return "child"
     raise end

@@ -19,7 +19,7 @@ def test_a_pipeline_of_another_process_is_left_alone(end, tmp_path, monkeypatch)
 
     async def first():
         for lease in LEASE_RENEWAL._queues[LEASE]:
-            lease.home = None  # from here on it is another process's
+            lease.home = object()  # from here on it is another process's
         if end is not None:
             raise end
 

@@ -81,7 +81,7 @@ _FAULTS = frozenset(
 """Words for what is wrong with a value."""
 _FAULTY = re.compile(r"[A-Za-z][\w.!@#$%^&*+~-]{3,100}+")
 _BRIEF = re.compile(r"\btoo short: (?P<secret>(?![0-9]{1,2}\b|min)[^\s:=\"'()<>]{1,4})\Z")
-"""What is too short to be told from a word, behind the words that say so."""
+"""What is too short to differ from a word, behind the words that state it."""
 _REASONS = frozenset(
     """
     policy lockout locked timeout minimum maximum complexity history dictionary reused account

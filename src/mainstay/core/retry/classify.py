@@ -204,7 +204,7 @@ def classify(
             or trace.tb_next is None
         ):
             return answer  # with nothing that could ask for a wait
-    if answer is not None and _tells_more(exception):
+    if answer is not None and _has_more(exception):
         answer = None
     if answer is None and not rules.remembers:
         answer = _judged(exception, rules, answers, None, ())
@@ -236,7 +236,7 @@ def classify(
     )  # fmt: skip
 
 
-def _tells_more(exception: BaseException) -> bool:
+def _has_more(exception: BaseException) -> bool:
     """Whether what it carries, or a client that it came through, may decide otherwise."""
     is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
     return not is_plain or not (is_direct(exception) or REGISTRY.behind(exception) is None)

@@ -171,7 +171,7 @@ class KeyedCall:
     def ask(self, command: Command) -> Answer:
         """One step of the store on the record of this call, which is likely to be as we left it."""
         lease = self.lease
-        if lease is not None and lease.home is not LEASE_RENEWAL.home:  # is_inherited
+        if lease is not None and lease.home not in (None, LEASE_RENEWAL.home):  # is_inherited
             return self._of_parent(command)
         records, decide = self.records, self.decide(command)
         if records.takes_hints:
@@ -182,7 +182,7 @@ class KeyedCall:
     def aask(self, command: Command) -> Awaitable[Answer]:
         """The same, to be awaited."""
         lease = self.lease
-        if lease is not None and lease.home is not LEASE_RENEWAL.home:
+        if lease is not None and lease.home not in (None, LEASE_RENEWAL.home):
             return _answered(self._of_parent(command))
         return self.records.store.atransact(SPACE, self.address, self.decide(command))
 

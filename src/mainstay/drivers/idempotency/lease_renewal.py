@@ -72,12 +72,13 @@ class Lease(Struct, eq=False):
     is_watched: bool = False
     is_reported: bool = False
     home: object = None
-    """Of the process that has it: a child that is forked meanwhile neither ends nor releases it."""
+    """Of the process that has it: a child that is forked meanwhile neither ends nor releases it.
+    None until it is renewed."""
 
     @property
     def is_inherited(self) -> bool:
         """Whether this process was forked while the call was under way: it is its parent's."""
-        return self.home is not LEASE_RENEWAL.home
+        return self.home not in (None, LEASE_RENEWAL.home)
 
     def noted(self, lost: LeaseLost) -> LeaseLost:
         """The error, with the reason if it is that of a forked child."""

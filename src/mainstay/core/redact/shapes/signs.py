@@ -2,8 +2,9 @@
 
 `"Password" -> "…"`, `password ⟵ '…'`, `password: <string> "…"` have no list of operators in common,
 only a text in quotes and nothing that names something else in between. `password for ann = …`,
-`senha do banco = …` and `token (prod): "…"` say whose the secret is before its sign. The notations
-of shells that read a variable are here too: `${DB_PASSWORD-…}`, `printf -v DB_PASS '%s' '…'`.
+`senha do banco = …` and `token (prod): "…"` name the owner of the secret before its sign. The
+notations of shells that read a variable are here too: `${DB_PASSWORD-…}`, `printf -v DB_PASS '%s'
+'…'`.
 """
 
 from __future__ import annotations
