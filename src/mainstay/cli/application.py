@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 from mainstay.cli.errors import CommandError
-from mainstay.core.base.printable import text_of
 from mainstay.errors import MainstayError
 
 
@@ -35,5 +34,7 @@ def loaded(app: str, hint: str, kinds: tuple[type, ...]) -> Any:
     except MainstayError:
         raise
     except Exception as error:  # of the application, not of the command
+        from mainstay.core.base.printable import text_of
+
         reason = f"{type(error).__name__}: {text_of(error)}"
         raise CommandError(f"--app {app!r} raised {reason}", hint=hint) from error
