@@ -7,9 +7,11 @@ cause, and that the traceback. No table of its own: what is found is judged as P
 
 from __future__ import annotations
 
+import mainstay.integrations.errors.aiohttp as aiohttp
+import mainstay.integrations.errors.httpx as httpx
+import mainstay.integrations.errors.shared as shared
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.table import Table
-from mainstay.integrations.errors import aiohttp, httpx, shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

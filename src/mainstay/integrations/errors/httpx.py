@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import mainstay.integrations.errors.shared as shared
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row, Same, Table, by_status
-from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
 TYPE_CHECKING = False
