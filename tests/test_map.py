@@ -27,6 +27,8 @@ FOUND = {
     "core/retry/give_up.py": "gave up on {name} after",
     "core/retry/effects.py": 'Stop("no attempt left")',
     "core/idempotency/record.py": "command.epoch",
+    "core/saga/record.py": "return KEEP, _LOST",
+    "core/pipeline/record.py": "_LOST",
     "core/idempotency/fast_replay.py": "def hit(",
     "stores/sqlite/statements.py": "INSERT INTO mainstay_kept",
     "stores/postgres/statements.py": "INSERT INTO mainstay_kept",

@@ -1,1 +1,1 @@
-"""The outbox: messages added in a transaction, and what becomes of each after an attempt."""
+"""The outbox: messages, which one may be claimed (their order), and what follows an attempt."""

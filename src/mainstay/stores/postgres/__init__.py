@@ -1,1 +1,1 @@
-"""PostgreSQL: the store, the SQL of a claim, its pool, its journal; `sql/` is the schema."""
+"""PostgreSQL: the store, the SQL of keyed claims, its pool, its journal; `sql/` is the schema."""

@@ -1,1 +1,1 @@
-"""SQLite: the store, the SQL of a claim, its connections, its journal; `sql/` is the schema."""
+"""SQLite: the store, the SQL of keyed claims, its connections and journal; `sql/` is the schema."""
