@@ -16,7 +16,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.fork import PROCESS, reset_in_child
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -175,6 +175,7 @@ class Background:
 
     def post(self, work: Work) -> Job:
         """Hands in work; after `close`, or without a thread, it is refused: the job is done."""
+        PROCESS.notice()  # a child that was forked without hooks has no thread
         job = Job(work)
         with self._ready:
             if not self._is_closed:

@@ -15,7 +15,8 @@ call is made here (`make_lock`, `make_rlock`) and is free in every child.
 True
 
 If C code forks without Python's hooks, the first reading of `PROCESS.pid` in the child finds the
-other number, and resets everything then.
+other number, and resets everything then. What has a thread, or a lease, asks before it uses that
+(`PROCESS.notice`): the thread is not there, and the lease is the parent's.
 """
 
 from __future__ import annotations
@@ -42,16 +43,18 @@ class Process:
     """This process: its id, and the forks that it has seen.
 
     Attributes:
+        number: its id as of the last reset. It differs from `getpid()` in a child that was forked
+            without hooks and has not noticed: then `notice()` resets everything.
         forks: how often it has forked, as far as Python's hooks have seen it.
         refusals: how often this forked child has refused to use a file of its parent's.
         is_child: whether it was forked from a process that had loaded this module.
         had_hooks: whether the hooks before that fork have run to their end.
     """
 
-    __slots__ = ("_number", "forking", "forks", "had_hooks", "is_child", "is_prepared", "refusals")
+    __slots__ = ("forking", "forks", "had_hooks", "is_child", "is_prepared", "number", "refusals")
 
     def __init__(self) -> None:
-        self._number = getpid()
+        self.number = getpid()
         self.forks = self.refusals = 0
         self.is_child = False
         self.had_hooks = True
@@ -63,18 +66,26 @@ class Process:
     def pid(self) -> int:
         """The id of this process, correct after a fork without hooks too."""
         found = getpid()
-        if found != self._number:
+        if found != self.number:
             _reset_late()
         return found
+
+    def notice(self) -> None:
+        """Resets everything if this is a child that was forked without hooks.
+
+        No lock of `make_lock` is held by the caller: it would be made anew.
+        """
+        if self.number != getpid():
+            _reset_late()
 
     @property
     def is_known(self) -> bool:
         """Whether the resets of this process have been done."""
-        return self._number == getpid()
+        return self.number == getpid()
 
     def begin(self, *, had_hooks: bool) -> None:
         """In a forked child."""
-        self._number = getpid()
+        self.number = getpid()
         self.forks = self.refusals = 0
         self.is_child, self.had_hooks = True, had_hooks
         self.forking, self.is_prepared = 0, False
@@ -145,6 +156,7 @@ def flush_at_exit(thing: T, flush: Callable[[T], object]) -> None:
 
 def flush_all() -> None:
     """Flushes every object that is registered, as the end of the process does."""
+    PROCESS.notice()  # or the parent's events would be written by both
     _call_each(_flushes)
 
 

@@ -13,12 +13,13 @@ import queue
 import sys
 import threading
 from contextlib import suppress
+from os import getpid
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.errors import StoreUnavailable
 from mainstay.runtime.background import detached_thread
-from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.runtime.fork import PROCESS, make_lock, reset_in_child
 from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Writer:
         if self._is_closed or clock.current is not clock.SYSTEM:
             # A closed store raises its own error; virtual time would jump past a thread.
             return self._alone(step)
+        if PROCESS.number != getpid():  # a child that was forked without hooks has no thread
+            PROCESS.notice()
         loop = sys.modules["asyncio"].get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
@@ -90,6 +93,7 @@ class Writer:
         They come after all steps that were handed in before: a step that ends what a cancelled
         caller has begun finds it, or the caller's step was withdrawn.
         """
+        PROCESS.notice()
         thread = self._thread
         if thread is None or not thread.is_alive() or self._is_closed:  # nothing is under way
             parts = [steps[first : first + _MOST] for first in range(0, len(steps), _MOST)]
@@ -111,6 +115,7 @@ class Writer:
 
     def share(self, steps: list[Any], patience: float) -> list[Any]:
         """The same for a thread that has found another one writing: one commit for all of them."""
+        PROCESS.notice()
         if not self._is_closed:
             with suppress(RuntimeError):  # the program ends, and no thread is started any more
                 self._start()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import bisect
 from heapq import heapify, heappop, heappush
+from os import getpid
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
-from mainstay.runtime.fork import make_lock
+from mainstay.runtime.fork import PROCESS, make_lock
 from mainstay.runtime.store_clock import OwnClock
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class MemoryStore:
 
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
+        if PROCESS.number != getpid():  # a child without hooks: its leases need a thread of its own
+            PROCESS.notice()
         with self._lock:
             at, now = (space, key), clock.current.wall()
             kept = self._records.get(at)

@@ -16,6 +16,7 @@ from mainstay.drivers.guards import registry, shared
 from mainstay.drivers.guards.shared import CIRCUITS, Sharing
 from mainstay.runtime.fork import flush_all
 from mainstay.stores.sqlite.store import SqliteStore
+from tests.crash.forks import lines, run
 from tests.drivers.guards.waits import wait_longer
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -103,6 +104,46 @@ def test_a_probe_of_the_parent_is_no_probe_of_its_child(open_engine, monkeypatch
         assert in_child(has_none)
         assert breaker._circuit.probes
     assert breaker.state.name == "CLOSED"
+
+
+BY_C_CODE = """
+import ctypes
+from mainstay import BreakerSettings, CircuitOpenError, RetryPolicy
+from mainstay.core.circuit.cluster import decode
+from mainstay.drivers.call import call, guard
+call.WAIT = guard.WAIT = 30.0  # a loaded machine may need more than a tenth of a second
+rules = BreakerSettings(failure_threshold=1, recovery_timeout=600.0)
+once = RetryPolicy(name="once", max_attempts=1)
+engine = Engine(sys.argv[2], sinks=[], breaker=rules, policies=[once], default="once", share=3600.0)
+engine.call("first", int)
+time.sleep(0.5)  # a thread that waits for the interpreter's lock would be a phantom in the child
+
+def down():
+    raise ConnectionError("down")
+
+def work():
+    try:
+        engine.call("pay", down)
+    except ConnectionError:
+        note("nodes", engine._sharing.node)
+    os._exit(0)  # nothing is flushed: the opening is there by now
+
+note("nodes", engine._sharing.node)
+assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+seats = decode(engine.store.read("circuits", "pay")[0]).seats
+note("seats", *[f"{name} {seat.circuit.state.value}" for name, seat in seats.items()])
+engine.close()
+"""
+
+
+@needs_fork
+def test_a_circuit_that_opens_in_a_child_of_c_code_is_shared(valkey_url, tmp_path):
+    """As one of another node: its parent's threads, which would bring it there, are not there."""
+    run(BY_C_CODE, tmp_path, f"{valkey_url}?prefix={tmp_path.name}:")
+    assert lines(tmp_path, "errors") == []
+    parent, child = lines(tmp_path, "nodes")
+    assert parent != child
+    assert lines(tmp_path, "seats") == [f"{child} open"]
 
 
 @needs_fork

@@ -75,6 +75,64 @@ def test_a_child_that_was_forked_in_a_call_neither_ends_nor_releases_it(tmp_path
     assert ("forked while the call was under way" in child) == (got == "LeaseLost")
 
 
+@forks
+@pytest.mark.parametrize(
+    ("end", "got"),
+    [("raise ValueError('of the child')", "LeaseLost"), ("return 'child'", "LeaseLost")],
+)
+def test_a_child_that_c_code_has_forked_in_a_call_leaves_it_to_its_parent(
+    tmp_path, valkey_url, end, got
+):
+    """No hook has run: the child notices by its process number, before it records anything."""
+    program = PROGRAM.replace("os.fork()", "ctypes.PyDLL(None).fork()").replace("END", end)
+    url = f"import ctypes\nurl = {valkey_url!r} + '?prefix={tmp_path.name}:'\n"
+    run(url + program, tmp_path)
+    assert len(lines(tmp_path, "effects")) == 1
+    assert lines(tmp_path, "meanwhile") == ["Conflict"]
+    assert lines(tmp_path, "parents") == ["parent"]
+    assert lines(tmp_path, "afterwards") == ["parent"]
+    (child,) = lines(tmp_path, "childs")
+    assert child.startswith(got)
+    assert "forked while the call was under way" in child
+
+
+MEMORY = """
+import ctypes
+engine = Engine("memory://", sinks=[], audit=False, purge=None)
+options = {"lease": 0.6, "idempotency": "idempotent", "wait": 60.0}
+
+began, ends = threading.Event(), threading.Event()
+
+def kept():
+    began.set()
+    ends.wait(3.0)
+    note("effects", "long")
+    return "kept"
+
+def work():
+    long = engine.operation("long", key="k", **options)
+    others = [threading.Thread(target=long.call, args=(kept,)) for _ in range(2)]
+    others[0].start()
+    began.wait()
+    others[1].start()
+    for each in others:
+        each.join()
+
+engine.operation("first", key="k", lease=600.0).call(int)  # the thread that renews is started
+time.sleep(0.5)  # and waits: if it waited for the interpreter's lock, it would in the child too
+assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+engine.close()
+"""
+
+
+@forks
+def test_a_child_that_c_code_has_forked_renews_its_leases(tmp_path):
+    """By a thread of its own: its parent's seems to be there, and another call took over."""
+    run(MEMORY, tmp_path)
+    assert lines(tmp_path, "errors") == []
+    assert lines(tmp_path, "effects") == ["long"]
+
+
 STEPS = """
 from mainstay import Saga, SagaStep
 parent = os.getpid()

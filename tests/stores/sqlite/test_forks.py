@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 
 import pytest
 
@@ -344,6 +345,53 @@ def test_a_fork_by_c_code_is_found_by_the_process_number(tmp_path, hooks):
     assert {line.split()[0] for line in lines(tmp_path, "answers")} == {"before", "other", "after"}
     (refused,) = lines(tmp_path, "refused")
     assert "forked by C code, without Python's hooks" in refused
+
+
+WAITING = {
+    "a step of an event loop": """
+        async def step():
+            await engine.store.atransact("s", "child", child)
+        asyncio.run(step())
+    """,
+    "a step beside one that was under way": """
+        engine.store.transact("s", "child", child)
+    """,
+    "several steps": """
+        engine.store.transact_many([("s", "child", child)])
+    """,
+}
+
+
+@pytest.mark.parametrize("use", WAITING)
+def test_no_use_waits_for_the_writer_of_the_parent_after_a_fork_by_c_code(tmp_path, use):
+    """Its thread seems to be there: each use would wait for it, and not be refused at once."""
+    program = """
+    import asyncio, ctypes
+    engine = Engine(url, audit=False, sinks=[], purge=None)
+    engine.store.timeout = 3600.0
+    async def paid():
+        note("effects", f"before {os.getpid()}")
+        return "before"
+    asyncio.run(engine.operation("pay", key="before", idempotency="idempotent").acall(paid))
+    time.sleep(0.5)  # a thread that waits for the interpreter's lock would be a phantom
+    engine.store._writer.is_crowded = True
+    def work():
+        try:
+            use()
+        except StoreUnavailable as error:
+            note("refused", f"child {error}")
+    def child(value, now):
+        note("effects", "child 1")
+    def use():
+        exec(sys.argv[2], {**globals()})
+    assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+    once(engine, "before")
+    once(engine, "after")
+    engine.close()
+    """
+    run(program, tmp_path, textwrap.dedent(WAITING[use]))
+    assert lines(tmp_path, "errors") == []
+    refused_once(tmp_path, "forked by C code, without Python's hooks")
 
 
 def test_a_database_in_memory_is_refused_while_a_step_is_in_it(tmp_path):

@@ -9,6 +9,7 @@ probe, wait for that, for a tenth of a second at most.
 from __future__ import annotations
 
 import sys
+from os import getpid
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -38,7 +39,7 @@ from mainstay.drivers.guards.breaker_listeners import JudgedResult, Listening, j
 from mainstay.drivers.guards.orders import Orders
 from mainstay.drivers.verbs import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
-from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.runtime.fork import PROCESS, make_lock, reset_in_child
 from mainstay.runtime.reports.logs import LOGS
 
 if TYPE_CHECKING:
@@ -442,6 +443,8 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
     ) -> tuple[Circuit, Ticket | Refusal | None]:
         """The one place where it is changed; then gates, link and listeners are notified."""
         now = clock.current.monotonic()
+        if self._link is not None and PROCESS.number != getpid():
+            PROCESS.notice()  # not under the lock
         with self._lock:
             before = self._circuit
             command = step(before, now)

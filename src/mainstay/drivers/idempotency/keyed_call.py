@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from os import urandom
+from os import getpid, urandom
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -40,6 +40,7 @@ from mainstay.errors import (
     StoredValueError,
 )
 from mainstay.runtime.context import BOUND, CANCEL, CONTEXT, LEASE, UNBOUND
+from mainstay.runtime.fork import PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -170,10 +171,12 @@ class KeyedCall:
 
     def ask(self, command: Command) -> Answer:
         """One step of the store on the record of this call, which is likely to be as we left it."""
-        lease = self.lease
+        records, lease = self.records, self.lease
+        if not records.takes_hints and PROCESS.number != getpid():  # a file of SQLite is refused
+            PROCESS.notice()
         if lease is not None and lease.home not in (None, LEASE_RENEWAL.home):  # is_inherited
             return self._of_parent(command)
-        records, decide = self.records, self.decide(command)
+        decide = self.decide(command)
         if records.takes_hints:
             store = records.store
             return store.transact(SPACE, self.address, decide, self.kept)  # type: ignore[call-arg]  # it takes a hint
@@ -182,6 +185,8 @@ class KeyedCall:
     def aask(self, command: Command) -> Awaitable[Answer]:
         """The same, to be awaited."""
         lease = self.lease
+        if not self.records.takes_hints and PROCESS.number != getpid():
+            PROCESS.notice()
         if lease is not None and lease.home not in (None, LEASE_RENEWAL.home):
             return _answered(self._of_parent(command))
         return self.records.store.atransact(SPACE, self.address, self.decide(command))

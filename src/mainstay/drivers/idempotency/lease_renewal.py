@@ -35,7 +35,7 @@ from mainstay.deadline import within
 from mainstay.ports import many_of
 from mainstay.runtime.background import detached_thread
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.fork import PROCESS, reset_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +78,7 @@ class Lease(Struct, eq=False):
     @property
     def is_inherited(self) -> bool:
         """Whether this process was forked while the call was under way: it is its parent's."""
+        PROCESS.notice()
         return self.home not in (None, LEASE_RENEWAL.home)
 
     def noted(self, lost: LeaseLost) -> LeaseLost:

@@ -15,6 +15,7 @@ import os
 import threading
 from _random import Random
 from contextlib import suppress
+from os import getpid
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
@@ -23,7 +24,7 @@ from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.runtime.background import detached_thread
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import flush_at_exit, reset_in_child
+from mainstay.runtime.fork import PROCESS, flush_at_exit, reset_in_child
 from mainstay.runtime.reports.deferred_events import Facts
 from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
@@ -155,6 +156,8 @@ class Buffer:
 
     def add(self, event: Event | Facts) -> None:
         """Takes an event and waits for nothing, even if it is strict: another one follows."""
+        if PROCESS.number != getpid():
+            PROCESS.notice()
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
             return
@@ -171,6 +174,7 @@ class Buffer:
         time stays in the queue. With `kept_will_do` being safe on disk is enough: no caller waits
         for an unavailable destination.
         """
+        PROCESS.notice()
         if len(self._queue) >= self._half and not self._has_room():
             return False
         ticket = Ticket(kept_will_do=kept_will_do)
@@ -183,6 +187,7 @@ class Buffer:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything taken so far is delivered, or safe on disk; whether it is."""
+        PROCESS.notice()
         if threading.current_thread() is self._thread:
             return False
         ticket = Ticket(kept_will_do=True)
