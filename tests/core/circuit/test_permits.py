@@ -15,6 +15,7 @@ from hypothesis.stateful import (
 )
 
 from mainstay.core.base.change import KEEP
+from mainstay.core.base.clock_jumps import Jump
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, Ticket
 from mainstay.core.circuit.cluster import Seat, has_recovered, sit
 from mainstay.core.circuit.cluster import decode as table_of
@@ -39,9 +40,11 @@ from mainstay.errors import StoredValueError
 LEASE = 10.0
 
 
-def asked(value, token="a#1", now=100.0, *, opened=50.0, limit=1):
+def asked(value, token="a#1", now=100.0, *, opened=50.0, limit=1, jumps=()):
     """The record after a node has asked, and its answer; the node is the first letter."""
-    change, answer = take(value, token[0], token, opened=opened, limit=limit, lease=LEASE, now=now)
+    change, answer = take(
+        value, token[0], token, opened=opened, limit=limit, lease=LEASE, now=now, jumps=jumps
+    )
     return (value if change is KEEP else change.value), answer
 
 
@@ -148,6 +151,36 @@ def test_a_clock_that_is_set_back_begins_leases_and_waits_again():
     assert asked(failed, "b#1", 131.0)[1].verdict is Verdict.GRANTED
     recovered = ended(None, Outcome.RECOVERED, now=86_500.0)
     assert asked(recovered, "b#1", 100.0)[1].verdict is Verdict.GRANTED
+
+
+def test_a_clock_that_is_set_ahead_ends_no_lease_and_no_wait():
+    """For a node that has seen it: a probe under way has its permit, and an outcome is news."""
+    jumps = (Jump(before=102.0, by=86_400.0),)
+    value, _ = asked(None)
+    value, answer = asked(value, "b#1", 86_505.0, jumps=jumps)
+    assert answer == Answer(Verdict.TAKEN, 5.0)
+    assert asked(value, "b#1", 86_509.0, jumps=jumps)[1] == Answer(Verdict.TAKEN, 1.0)
+    value = renew(value, frozenset({"a#1"}), LEASE, 86_509.0, jumps)[0].value
+    assert asked(value, "b#1", 86_518.0, jumps=jumps)[1] == Answer(Verdict.TAKEN, 1.0)
+    assert asked(value, "b#1", 86_519.0, jumps=jumps)[1].verdict is Verdict.GRANTED
+    failed = ended(None, Outcome.FAILED, wait=30.0)
+    failed, answer = asked(failed, "b#1", 86_510.0, opened=86_490.0, jumps=jumps)
+    assert answer == Answer(Verdict.RELAPSED, 21.0)
+    recovered = ended(None, Outcome.RECOVERED)
+    answer = asked(recovered, "b#1", 86_510.0, opened=86_490.0, jumps=jumps)[1]
+    assert answer.verdict is Verdict.RECOVERED
+    one = ended(None, Outcome.SUCCEEDED, threshold=2)
+    value, _ = asked(one, "b#1", 86_510.0, opened=86_490.0, jumps=jumps)
+    assert decode(value).successes == 1
+
+
+def test_a_permit_of_a_node_that_is_gone_runs_out_though_the_clock_was_set_ahead():
+    """However often others ask meanwhile."""
+    jumps = (Jump(before=102.0, by=4.0), Jump(before=107.0, by=3600.0))
+    value, _ = asked(None)
+    for now in (108.0, 3709.0, 3711.0, 3714.0, 3719.0):
+        value, answer = asked(value, "b#1", now, jumps=jumps)
+    assert answer.verdict is Verdict.GRANTED
 
 
 def test_what_changes_nothing_is_not_written():

@@ -16,6 +16,7 @@ import trio
 
 from mainstay import BreakerSettings, CircuitOpenError, Engine, RetryPolicy
 from mainstay.core.circuit.permits import decode
+from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.drivers.guards.waits import wait_longer
@@ -157,6 +158,25 @@ def test_as_many_as_are_allowed_probe_at_once(fleet):
 
     nodes[0].call(first)
     assert reached == [True, True]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_probe_keeps_its_permit_when_the_clock_of_the_store_is_set_ahead(fleet):
+    """A node that has seen the clock before knows by how much it was set."""
+    clock, _, nodes = fleet(2)
+    refused = []
+
+    def probe():
+        clock._wall += 86_400.0
+        refused.append(nodes[1].is_refused())
+        return "well"
+
+    for node in nodes:
+        node.engine._sharing._clock = watched = StoreClock("kept://")
+        watched._steady = clock.monotonic
+        node.step()
+    assert nodes[0].call(probe) == "well"
+    assert refused == [True]
 
 
 @pytest.mark.usefixtures("patient")

@@ -7,7 +7,8 @@ record also holds the last outcomes: a node that asks after another one's probe 
 again with it, and one that asks after a success closes.
 
 Times are of the store's clock. A lease or a wait that has more left than its whole length means
-that the clock was set back: it begins again from now.
+that the clock was set back: it begins again from now. `jumps` are what the process that asks has
+seen of a clock that was set ahead: what was written before them is moved along.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change, read_as, ready
+from mainstay.core.base.clock_jumps import moved
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.base.clock_jumps import Jump
 
 _KEPT = 86_400.0
 """Seconds for which the record is remembered after its last change."""
@@ -94,13 +100,14 @@ def take(
     limit: int,
     lease: float,
     now: float,
+    jumps: tuple[Jump, ...] = (),
 ) -> tuple[Change, Answer]:
     """Asks for a permit; `opened` is when the open period of the asking node began.
 
     >>> take(None, "a", "a#1", opened=0.0, limit=1, lease=10.0, now=30.0)[1].verdict
     <Verdict.GRANTED: 'granted'>
     """
-    row = _read(value, now)
+    row = _read(value, now, jumps)
     if row.recovered > max(opened, row.relapsed):
         return KEEP, Answer(Verdict.RECOVERED)
     rest = row.relapsed + row.wait - now
@@ -117,14 +124,18 @@ def take(
 
 
 def renew(
-    value: bytes | None, tokens: frozenset[str], lease: float, now: float
+    value: bytes | None,
+    tokens: frozenset[str],
+    lease: float,
+    now: float,
+    jumps: tuple[Jump, ...] = (),
 ) -> tuple[Change, bool]:
     """Begins the leases of these permits again; False if one is no longer held.
 
     >>> renew(None, frozenset({"a"}), 10.0, 0.0)[1]
     False
     """
-    row = _read(value, now)
+    row = _read(value, now, jumps)
     mine = {name: Permit(now, lease) for name in row.held if name in tokens}
     row = replace(row, held={**row.held, **mine})
     return _kept(value, row, now), len(mine) == len(tokens)
@@ -140,13 +151,14 @@ def settle(
     now: float,
     wait: float = 0.0,
     threshold: int = 1,
+    jumps: tuple[Jump, ...] = (),
 ) -> tuple[Change, Permits]:
     """Returns permits, with how their probes ended, and when; one that had run out counts too.
 
     >>> settle(None, "a", frozenset(), Outcome.FAILED, at=5.0, now=5.1, wait=30.0)[1].relapsed
     5.0
     """
-    row, at = _read(value, now), min(at, now)
+    row, at = _read(value, now, jumps), min(at, now)
     row = replace(row, held={name: each for name, each in row.held.items() if name not in tokens})
     if outcome is Outcome.FAILED:
         row = replace(row, relapsed=at, wait=wait, by=node, successes=0)
@@ -182,9 +194,11 @@ def decode(value: bytes) -> Permits:
     return read_as(Permits, value, "permits of a circuit")
 
 
-def _read(value: bytes | None, now: float) -> Permits:
-    """The record without the leases that have run out, on a clock that may have been set back."""
+def _read(value: bytes | None, now: float, jumps: tuple[Jump, ...]) -> Permits:
+    """The record without the leases that have run out, on a clock that may have been set."""
     row = Permits() if value is None else decode(value)
+    if jumps:
+        row = _after(row, jumps)
     live = {
         name: Permit(min(each.since, now), each.lease)
         for name, each in row.held.items()
@@ -197,6 +211,18 @@ def _read(value: bytes | None, now: float) -> Permits:
         recovered=row.recovered if row.recovered <= now else 0.0,
         succeeded=min(row.succeeded, now),
     )
+
+
+def _after(row: Permits, jumps: tuple[Jump, ...]) -> Permits:
+    """The record as it would be if its moments had been written on the clock that was set ahead."""
+    held = {
+        name: Permit(moved(each.since, 0.0, jumps), each.lease) for name, each in row.held.items()
+    }
+    succeeded, recovered, relapsed = (
+        moved(each, 0.0, jumps) if each else 0.0
+        for each in (row.succeeded, row.recovered, row.relapsed)
+    )
+    return replace(row, held=held, succeeded=succeeded, recovered=recovered, relapsed=relapsed)
 
 
 def _kept(value: bytes | None, row: Permits, now: float) -> Change:

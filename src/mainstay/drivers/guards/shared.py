@@ -346,7 +346,7 @@ class Sharing:
         def decide(value: bytes | None, now: float) -> tuple[Change, Answer]:
             return permits.take(
                 value, self.node, token, limit=settings.half_open_probes, lease=lease, now=now,
-                opened=opened + now - clock.current.monotonic(),
+                opened=opened + now - clock.current.monotonic(), jumps=self._clock.look(now).jumps,
             )  # fmt: skip
 
         return self._jobs.post(lambda: self._store.transact(PERMITS, circuit.name, decide))
@@ -360,7 +360,7 @@ class Sharing:
             return permits.settle(
                 value, self.node, tokens, ended.outcome, now=now, wait=ended.wait,
                 at=at + now - clock.current.monotonic(),
-                threshold=circuit.settings.success_threshold,
+                threshold=circuit.settings.success_threshold, jumps=self._clock.look(now).jumps,
             )  # fmt: skip
 
         return self._jobs.post(lambda: self._store.transact(PERMITS, circuit.name, decide))
@@ -385,7 +385,7 @@ class Sharing:
         lease = min(circuit.settings.probe_timeout, self.silence)
 
         def decide(value: bytes | None, now: float) -> tuple[Change, bool]:
-            return permits.renew(value, tokens, lease, now)
+            return permits.renew(value, tokens, lease, now, self._clock.look(now).jumps)
 
         self._store.transact(PERMITS, circuit.name, decide)
 
