@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from mainstay.core.audit.chain import Entry, seal
 from mainstay.core.base.change import Change
 from mainstay.errors import StoreUnavailable
 from mainstay.stores.sqlite.store import SqliteStore
+from tests.processes import wait_until
 
 
 @pytest.fixture
@@ -91,6 +93,38 @@ def test_a_call_after_the_file_was_deleted_is_recorded_where_others_see_it(folde
         with Engine(f"sqlite:///{folder}/kept.db", audit=False) as other:
             other.operation("pay", key="a").call(ran.append, 1)
     assert ran == [0, 1]
+
+
+OTHER = """
+import sys
+from mainstay import Engine
+with Engine(sys.argv[1], sinks=[], audit=False) as engine:
+    engine.operation("pay", key="a").call(lambda: "of another process")
+"""
+
+
+@pytest.mark.parametrize("do", [delete, replace])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_process_that_only_replays_goes_over_to_the_file_that_others_see(folder, do, colour):
+    """It writes nothing, and before, it answered from the file that is gone as long as it lived."""
+    url, number = f"sqlite:///{folder}/kept.db", itertools.count(1)
+
+    async def anext_number():
+        return next(number)
+
+    def pay(engine):
+        operation = engine.operation("pay", key="a")
+        if colour == "sync":
+            return operation.call(lambda: next(number))
+        return asyncio.run(operation.acall(anext_number))
+
+    with Engine(url, sinks=[], audit=False, purge=None) as engine:
+        assert [pay(engine), pay(engine)] == [1, 1]
+        do(folder)
+        command = [sys.executable, "-c", OTHER, url]
+        subprocess.run(command, timeout=60, check=True)
+        wait_until(lambda: pay(engine) == "of another process", "the other file")
+    assert next(number) == 2
 
 
 def test_every_thread_opens_the_new_file_after_one_has_noticed(store, folder):

@@ -70,6 +70,7 @@ class HeldConnection:
         "lock",
         "log",
         "log_inode",
+        "looked",
         "pid",
         "refusal",
         "rows",
@@ -91,6 +92,8 @@ class HeldConnection:
         self.log = f"{file}-wal"
         self.log_inode = 0
         """Of the write-ahead log, once it is open; 0 if there is none."""
+        self.looked = 0.0
+        """When a reading has looked at it last, on the store's clock."""
         self.is_stale = False
         """Whether the file, or its log, was deleted or replaced."""
         self.pid = getpid()
@@ -108,7 +111,18 @@ class HeldConnection:
         """Raises FileReplacedError if the path, or that of its log, names another file, or none."""
         if self.file is None:
             return
-        reason, found = "", _inode_or_none(self.file)
+        try:
+            found = os.stat(self.file)  # noqa: PTH116 -- a reading asks, too
+            log = self.log_inode and os.stat(self.log).st_ino  # noqa: PTH116
+        except OSError:
+            self._check_names()
+        else:
+            if (found.st_dev, found.st_ino, log) != (self.device, self.inode, self.log_inode):
+                self._check_names()
+
+    def _check_names(self) -> None:
+        """The same, with the reason."""
+        reason, found = "", _inode_or_none(str(self.file))
         if found is None:
             reason = _DELETED
         elif found != (self.device, self.inode):

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     Done = TypeVar("Done")
 
+_LOOK_EVERY = 0.1
+"""Seconds after which a reading looks again at which file has the name, as each write does."""
 _NO_HINT = b"no hint"
 """Compared by identity."""
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
@@ -208,9 +210,13 @@ class SqliteStore:
                 with held.lock:
                     if not held.connection.in_transaction:  # the short path: none to end
                         row = held.execute(steps.READ, (space, key)).fetchone()
-                        return (None if row is None else row[0]), steps.now()
-        except sqlite3.Error:
-            pass  # it is read again, and that translates the error
+                        now = steps.now()
+                        if not 0.0 <= now - held.looked < _LOOK_EVERY:
+                            held.check_file()
+                            held.looked = now
+                        return (None if row is None else row[0]), now
+        except (sqlite3.Error, FileReplacedError):
+            pass  # it is read again: from the new file, or that translates the error
         return self._use("read", steps.read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
