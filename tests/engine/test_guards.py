@@ -12,6 +12,7 @@ from mainstay import (
     CircuitRegistry,
     CircuitState,
     Engine,
+    RateLimit,
     RetryBudget,
     RetryPolicy,
     UsageError,
@@ -356,3 +357,21 @@ def test_an_operation_explains_itself_with_its_guards():
     it = engine.operation("search").explain()
     assert (it.subject, it.attempts, it.added_load) == ("search", 3, pytest.approx(0.3))
     assert it.order == ("retry", "breaker", "budget", "function")
+
+
+def is_bad(result):
+    return result == "bad"
+
+
+def test_an_explanation_has_what_makes_a_first_call_wait_or_a_result_count():
+    """Of an engine and of an operation: both guards were named by their layer alone."""
+    engine = Engine(
+        operations={"search": "standard"},
+        breakers={"search": CircuitBreaker("search", failure_if_result=is_bad)},
+        guards=[RateLimit("search", first_calls=True, max_wait=4.0)],
+        sinks=[],
+    )
+    for it in (engine.explain().operations[0][1], engine.operation("search").explain()):
+        notes = {note.code: note.text for note in it.notes}
+        assert "breaker 'search' counts results" in notes["breaker-judges-results"]
+        assert "up to 4 s or the deadline" in notes["first-calls-wait"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.explain.explain import explain_engine, explain_policy
+from mainstay.core.limits.throttle import RateRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,4 +55,5 @@ def _of_guards(guards: Iterable[Guard]) -> dict[str, Any]:
     rules: list[Any] = [getattr(guard, "rule", None) for guard in guards]
     ratios = [rule.ratio for rule in rules if hasattr(rule, "ratio")]
     layers = [guard.layer for guard in guards if guard.layer not in ("", "breaker")]
-    return {"budget_ratio": min(ratios, default=None), "layers": layers}
+    limits = [rule for rule in rules if isinstance(rule, RateRule)]
+    return {"budget_ratio": min(ratios, default=None), "layers": layers, "limits": limits}

@@ -14,6 +14,7 @@ from mainstay.core.circuit.window import Window
 from mainstay.core.explain.explain import explain_engine, explain_policy
 from mainstay.core.explain.rules import RULES, Remark
 from mainstay.core.explain.worst_case import LAYERS
+from mainstay.core.limits.throttle import RateRule
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import TOO_LATE, Question
@@ -567,6 +568,16 @@ NOTED = [
         (calm(), breaker(success_threshold=2, half_open_probes=2)),
     ),
     ("breaker-counts-all", (calm(), breaker(count="all")), (calm(), breaker())),
+    (
+        "breaker-judges-results",
+        (calm(), breaker(failure_if_result=is_empty)),
+        (calm(retry_if_result=is_empty), breaker()),
+    ),
+    (
+        "first-calls-wait",
+        (calm(), {"limits": [RateRule(first_calls=True)]}),
+        (calm(), {"limits": [RateRule()]}),
+    ),
     ("hedge-not-counted", (calm(), {"layers": ["hedge"]}), (calm(), {"layers": ["bulkhead"]})),
     ("computed-waits", (calm(wait_from=len), {}), (calm(), {})),
     (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.worst_case import Span
+    from mainstay.core.limits.throttle import RateRule
     from mainstay.core.retry.policy import Policy
 
 _WIDTH = 96
@@ -27,8 +28,8 @@ _SHOWN = 6
 class Explanation(Struct, frozen=True, kw_only=True):
     """What a call under a policy comes to at worst.
 
-    `str()` is a text for a terminal, `to_dict()` plain data. What makes a retry wait its turn, such
-    as a rate limit, and the second attempts of a hedge are not counted.
+    `str()` is a text for a terminal, `to_dict()` plain data. What makes an attempt wait its
+    turn, such as a rate limit, and the second attempts of a hedge are not counted.
 
     >>> from mainstay.core.retry.policy import Policy
     >>> explanation = explain_policy(Policy(name="api", max_attempts=4, attempt_timeout=2.0))
@@ -88,6 +89,7 @@ def explain_policy(
     idempotency: str = "idempotent",
     around: Iterable[Policy] = (),
     layers: Iterable[str] = (),
+    limits: Iterable[RateRule] = (),
     subject: str = "",
 ) -> Explanation:
     """Explains a policy with what stands beside and around it.
@@ -99,6 +101,7 @@ def explain_policy(
         idempotency: how safe repeating is.
         around: the policies of the retries that enclose it, the nearest first.
         layers: what else there is, by the names of worst_case.LAYERS.
+        limits: the rules of its rate limits.
         subject: what it is called, if not by the policy's name.
 
     >>> from mainstay.core.retry.policy import Policy
@@ -114,6 +117,7 @@ def explain_policy(
         idempotency=idempotency,
         around=tuple(around),
         layers=known_layers(layers),
+        limits=tuple(limits),
     )
     return Explanation(
         subject=subject or policy.name,

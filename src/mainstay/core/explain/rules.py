@@ -321,6 +321,25 @@ def _breaker_counts_all(case: Case) -> Iterator[str]:
             )
 
 
+def _breaker_judges_results(case: Case) -> Iterator[str]:
+    for name, settings in case.breakers:
+        if settings.failure_if_result is not None:
+            yield (
+                f"breaker {name!r} counts results for which failure_if_result is true as failures;"
+                " the caller gets them, and only retry_if_result repeats them"
+            )
+
+
+def _first_calls_wait(case: Case) -> Iterator[str]:
+    for rule in case.limits:
+        if rule.first_calls:
+            yield (
+                f"rate limit {rule.name!r}: a first attempt, too, waits for its turn, up to"
+                f" {s(rule.max_wait)} or the deadline, and is refused with RateLimited if the turn"
+                " is further off; these waits are not counted here"
+            )
+
+
 def _hedge_not_counted(case: Case) -> Iterator[str]:
     if "hedge" in case.layers:
         yield "a hedge may start further attempts beside each one; they are not counted here"
@@ -369,6 +388,8 @@ RULES: tuple[tuple[str, str, Callable[[Case], Iterator[str]]], ...] = (
     ("breaker-traffic", "note", _breaker_traffic),
     ("breaker-closes-slowly", "note", _breaker_closes_slowly),
     ("breaker-counts-all", "note", _breaker_counts_all),
+    ("breaker-judges-results", "note", _breaker_judges_results),
+    ("first-calls-wait", "note", _first_calls_wait),
     ("hedge-not-counted", "note", _hedge_not_counted),
     ("computed-waits", "note", _computed_waits),
     ("exhausted-without-results", "note", _exhausted_without_results),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mainstay.core.circuit.settings import BreakerSettings
+    from mainstay.core.limits.throttle import RateRule
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.policy import Policy
 
@@ -53,6 +54,7 @@ class Case(Struct, frozen=True, kw_only=True):
     idempotency: str
     around: tuple[Policy, ...]
     layers: frozenset[str]
+    limits: tuple[RateRule, ...]
 
     @property
     def is_retried(self) -> bool:
