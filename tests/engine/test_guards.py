@@ -16,6 +16,7 @@ from mainstay import (
     RetryBudget,
     RetryPolicy,
     UsageError,
+    retry,
 )
 from mainstay.testing import record, scripted, virtual_time
 
@@ -227,6 +228,8 @@ def test_what_is_no_guard_is_refused_when_the_engine_is_built():
     """The error says what would be one."""
     with pytest.raises(UsageError, match="is no guard"):
         Engine(budget=3)
+    with pytest.raises(UsageError, match="'payments' is no guard"):
+        retry(on=OSError, breaker="payments")
     with pytest.raises(UsageError, match="must be BreakerSettings"):
         Engine(breaker=CircuitBreaker("a"))
     with pytest.raises(UsageError, match="is no CircuitBreaker"):

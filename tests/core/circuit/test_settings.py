@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import math
 import pickle
 import urllib.error
@@ -383,15 +384,24 @@ def test_a_state_is_a_number_for_a_gauge():
     assert [state.gauge for state in CircuitState] == [0, 2, 1, 2, 0, 0, 0]
 
 
-@pytest.mark.parametrize("field", ["count_on", "ignore"])
-def test_an_async_rule_is_refused(field):
-    """A circuit counts at once and awaits nothing."""
+async def late(_):
+    """Async."""
 
-    async def late(error):
+
+class Late:
+    """Called, it gives something to await."""
+
+    async def __call__(self, _):
         """Async."""
 
+
+@pytest.mark.parametrize("rule", [late, Late(), functools.partial(late)])
+@pytest.mark.parametrize("field", ["count_on", "ignore", "failure_if_result"])
+def test_an_async_rule_is_refused(field, rule):
+    """A circuit counts at once and awaits nothing."""
+    given = rule if field == "failure_if_result" else (OSError, rule)
     with pytest.raises(PolicyError, match=f"{field} = .*a plain function"):
-        BreakerSettings(**{field: (OSError, late)})
+        BreakerSettings(**{field: given})
 
 
 def test_a_rule_whose_answer_must_be_awaited_has_not_matched():

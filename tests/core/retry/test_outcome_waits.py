@@ -3,6 +3,7 @@
 Driven by hand, as in test_call.py: data in, decisions out.
 """
 
+import functools
 from datetime import timedelta
 
 import pytest
@@ -259,8 +260,17 @@ def test_a_function_that_raises_is_not_heeded():
     assert "AttributeError" in warning.text
 
 
+class AskedLater:
+    """An object that is called, and then has to be awaited."""
+
+    async def __call__(self, _):
+        """It is never awaited."""
+
+
 @pytest.mark.parametrize(
-    "value", [asked_later, 3, "wait", int], ids=["async", "3", "text", "class"]
+    "value",
+    [asked_later, functools.partial(asked_later, 1), AskedLater(), 3, "wait", int],
+    ids=["async", "partial", "object", "3", "text", "class"],
 )
 def test_only_a_plain_function_computes_waits(value):
     """An async one is refused with the policy: a sync call could not await it."""

@@ -173,15 +173,8 @@ def _a_flag(check: Checker, field: str, value: Given) -> Given:
 
 def _a_plain_function(check: Checker, field: str, value: Given) -> Given:
     """A function that is not async: its answer is needed at once, also in a sync call."""
-    check.function(field, value)
-    flags = getattr(getattr(value, "__code__", None), "co_flags", 0)
-    if flags & _CO_COROUTINE:
-        check.note(field, value, "a function that is not async")
+    check.plain_function(field, value)
     return value
-
-
-_CO_COROUTINE = 0x80
-"""inspect.CO_COROUTINE; inspect itself is slow to import."""
 
 
 def _rules_or_none(check: Checker, field: str, value: UserValue) -> tuple[Rule, ...] | None:

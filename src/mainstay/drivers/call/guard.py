@@ -401,7 +401,8 @@ def guards_of(*guards: Guard | Iterable[Guard] | None) -> tuple[Guard, ...]:
     """All of them in one row, each once; refuses what is no guard."""
     flat: list[Guard] = []
     for each in guards:
-        several: Any = each if hasattr(each, "__iter__") else () if each is None else (each,)
+        is_several = hasattr(each, "__iter__") and not isinstance(each, str)
+        several: Any = each if is_several else () if each is None else (each,)
         flat += [guard for guard in several if guard not in flat]
     for guard in flat:
         if not isinstance(guard, Guard):
