@@ -21,9 +21,9 @@ from mainstay import (
     retry,
 )
 from mainstay.drivers.idempotency.keys import KeyOptions
-from mainstay.profiles import clients, control_plane
+from mainstay.profiles import clients, control_plane, effects
 from mainstay.sinks.alerts import AlertRule
-from mainstay.testing import virtual_time
+from mainstay.testing import FaultProxy, scripted, takes, virtual_time
 
 MAKERS = {
     "policy": lambda s: RetryPolicy(attempt_timeout=s, deadline=s),
@@ -41,6 +41,11 @@ MAKERS = {
     "alert": lambda s: AlertRule("slow", "failure_rate", above=0.5, window=s, for_seconds=s),
     "client": lambda s: clients.RetryConfiguration(base_delay=s, max_delay=s, jitter=s),
     "circuit": lambda s: clients.CircuitBreakerConfiguration(recovery_timeout_seconds=s),
+    "effect": lambda s: effects.EffectRetryConfig(initial_delay_seconds=s, max_delay_seconds=s),
+    "contract": lambda s: effects.OrchestratorContract(
+        initial_backoff_seconds=s, max_backoff_seconds=s
+    ),
+    "step": lambda s: takes(s, "ok").seconds,
     "plane": lambda s: control_plane.RetryPolicy(base_delay=s, max_delay=s),
 }
 
@@ -51,7 +56,7 @@ def test_a_timedelta_is_as_good_as_seconds(make):
     assert make(timedelta(minutes=0.5)) == make(30.0)
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("make", [make for name, make in MAKERS.items() if name != "step"])
 def test_a_negative_timedelta_is_refused(make):
     """With the same error as negative seconds."""
     with pytest.raises(ValueError, match="must be"):
@@ -78,3 +83,13 @@ def test_an_engine_takes_timedeltas():
     second = timedelta(seconds=2)
     with Engine(share=second, store_wait=second, purge=second) as engine:
         assert engine.call("op", int, "7") == 7
+
+
+def test_the_tools_for_tests_take_timedeltas():
+    """Virtual time, the steps of a script, and the latency of a proxy."""
+    with virtual_time() as time:
+        time.advance(timedelta(minutes=1))
+        assert scripted(takes(timedelta(seconds=2), "ok"))() == "ok"
+        assert time.elapsed == 62.0
+    with FaultProxy("127.0.0.1", 9) as proxy:
+        proxy.latency(timedelta(milliseconds=1), jitter=timedelta(0))

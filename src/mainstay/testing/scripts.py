@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.validate import in_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from mainstay.core.base.types import Seconds
 
 
 class ScriptEnded(AssertionError):
@@ -27,9 +30,9 @@ class Step:
 
     __slots__ = ("outcome", "seconds")
 
-    def __init__(self, outcome: object, seconds: float = 0.0) -> None:
+    def __init__(self, outcome: object, seconds: Seconds = 0.0) -> None:
         self.outcome = outcome
-        self.seconds = seconds
+        self.seconds: Any = in_seconds(seconds)
 
     def end(self) -> Any:
         """Returns the outcome, or raises it if it is an exception."""
@@ -43,7 +46,7 @@ def _is_exception_class(outcome: object) -> bool:
     return isinstance(outcome, type) and issubclass(outcome, BaseException)
 
 
-def takes(seconds: float, outcome: object) -> Step:
+def takes(seconds: Seconds, outcome: object) -> Step:
     """A step that lasts; use it under `virtual_time()`.
 
     >>> from mainstay.testing import virtual_time

@@ -15,10 +15,13 @@ from math import ceil, ulp
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.validate import in_seconds
 from mainstay.testing.threads import STUCK, Threads, make_patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mainstay.core.base.types import Seconds
 
 _PATIENCE = 0.02
 """Real seconds to wait for a cancel event before time jumps past it."""
@@ -54,14 +57,15 @@ class VirtualTime:
         """Virtual seconds since the beginning, to the nanosecond."""
         return round(self._passed(), 9)
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: Seconds) -> None:
         """Moves the clock.
 
         >>> clock = VirtualTime(); clock.advance(1.5); clock.elapsed
         1.5
         """
+        forward: Any = in_seconds(seconds)
         with self._lock:
-            self._moved += max(0.0, seconds)
+            self._moved += max(0.0, forward)
 
     def monotonic(self) -> float:
         """The virtual monotonic clock; starts at the real one's millisecond, or at a given time."""

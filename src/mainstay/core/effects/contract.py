@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.effects.settings import RANGES, curve
+from mainstay.core.effects.settings import RANGES, curve, numeric
 from mainstay.core.known.kind import RETRIED_KINDS, Kind
 from mainstay.core.retry.backoff import Jitter
 from mainstay.core.retry.policy_fields import KindRule
 
 if TYPE_CHECKING:
-    from mainstay.core.base.types import Fields
+    from mainstay.core.base.types import Fields, Seconds
 
 MOST_RETRIES = 9
 """The document's ten attempts."""
@@ -49,8 +49,8 @@ class OrchestratorContract:
 
     max_retries: int = 2
     total_retries: int | None = None
-    initial_backoff_seconds: float = 1.0
-    max_backoff_seconds: float = 60.0
+    initial_backoff_seconds: Seconds = 1.0
+    max_backoff_seconds: Seconds = 60.0
     exponential_base: float = 2.0
     source: str = ""
 
@@ -60,7 +60,7 @@ class OrchestratorContract:
         if self.total_retries is not None:
             check.count("total_retries", self.total_retries, MOST_RETRIES, least=0)
         for name, (low, high) in BOUNDS.items():
-            check.number(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, numeric(check, name, getattr(self, name), low, high))
         check.close()
 
     @property

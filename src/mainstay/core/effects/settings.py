@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mainstay.core.base.validate import in_seconds
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.core.known.http import STATUS_KINDS
@@ -19,7 +20,7 @@ from mainstay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mainstay.core.base.types import Fields, UserValue
+    from mainstay.core.base.types import Fields, Seconds, UserValue
     from mainstay.core.base.validate import Checker
     from mainstay.core.retry.classify import Rule
 
@@ -40,7 +41,20 @@ RANGES = {
 """The ranges of the parameter table."""
 
 
-def curve(initial: float, base: float, most: float) -> Backoff:
+def numeric(check: Checker, name: str, value: object, low: float, high: float) -> object:
+    """The number that a field is to have; a timedelta is one, if the field has seconds.
+
+    >>> from datetime import timedelta
+    >>> from mainstay.core.base.validate import Checker
+    >>> numeric(Checker("c"), "max_delay_seconds", timedelta(minutes=1), 1.0, 300.0)
+    60.0
+    """
+    found = in_seconds(value) if name.endswith("_seconds") else value
+    check.number(name, found, low, high)
+    return found
+
+
+def curve(initial: Seconds, base: float, most: Seconds) -> Backoff:
     """The document's formula, `min(initial × base^attempt, most)`: `most` may be the lower one.
 
     >>> curve(90.0, 2.0, 60.0).base(1)

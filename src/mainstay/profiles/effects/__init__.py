@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker
 from mainstay.core.effects.contract import OrchestratorContract
 from mainstay.core.effects.result import EffectResult
-from mainstay.core.effects.settings import CIRCUIT_BREAKER, RANGES, curve, status_fields
+from mainstay.core.effects.settings import CIRCUIT_BREAKER, RANGES, curve, numeric, status_fields
 from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.core.effects.transport import EnumInfraTransportType, ModelInfraErrorContext
 from mainstay.core.retry.backoff import Jitter
@@ -45,6 +45,7 @@ from mainstay.profiles.errors import (
 )
 
 if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
     from mainstay.profiles.effects.models import (
         ConsulRetryConfig,
         DatabaseRetryConfig,
@@ -85,8 +86,8 @@ class EffectRetryConfig:
     """
 
     max_attempts: int = 3
-    initial_delay_seconds: float = 1.0
-    max_delay_seconds: float = 60.0
+    initial_delay_seconds: Seconds = 1.0
+    max_delay_seconds: Seconds = 60.0
     exponential_base: float = 2.0
     jitter_factor: float = 0.25
 
@@ -95,7 +96,7 @@ class EffectRetryConfig:
         if type(self.max_attempts) is not int or not 1 <= self.max_attempts <= 10:
             check.note("max_attempts", self.max_attempts, "an integer from 1 to 10")
         for name, (low, high) in RANGES.items():
-            check.number(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, numeric(check, name, getattr(self, name), low, high))
         check.close()
 
     def policy(self, name: str = "effect", log_level: str | int = "WARNING") -> RetryPolicy:

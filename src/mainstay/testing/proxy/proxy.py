@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from mainstay.core.base.types import Seconds
     from mainstay.testing.proxy.hub import Ended
 
 _OBEYS_WITHIN = 10.0
@@ -145,13 +146,13 @@ class FaultProxy:
 
     # --- faults -----------------------------------------------------------------------------------
 
-    def latency(self, seconds: float, jitter: float = 0.0) -> None:
+    def latency(self, seconds: Seconds, jitter: Seconds = 0.0) -> None:
         """A round trip takes this much longer, and up to `jitter` more: half of it each way."""
         check = Checker("FaultProxy.latency")
-        delay = check.number("seconds", seconds, 0.0, 3600.0)
-        jitter = check.number("jitter", jitter, 0.0, 3600.0)
+        delay = check.duration("seconds", seconds, 0.0, 3600.0)
+        most = check.duration("jitter", jitter, 0.0, 3600.0)
         check.close()
-        self._set(delay=delay, jitter=jitter)
+        self._set(delay=delay, jitter=most)
 
     def slow(self, bytes_per_second: float) -> None:
         """Limits the bytes a second, on each connection and each way."""
