@@ -163,10 +163,11 @@ def _delays(draft: Draft, place: ConfigMapping) -> dict[str, Any]:
 def backoff_of(draft: Mapping[str, Any]) -> Backoff:
     """A curve of its parts; those not given are the built-in policy's."""
     get = draft.get
-    then = get("then")
+    kind, then = get("kind", "exponential"), get("then")
+    longest = 60.0 if kind == "chain" else 5.0
     return _backoff(
-        get("kind", "exponential"), get("initial", 0.1), get("factor", 2.0), get("step"),
-        get("max_delay", 5.0), tuple(get("delays", ())),
+        kind, get("initial", 0.1), get("factor", 2.0), get("step"),
+        get("max_delay", longest), tuple(get("delays", ())),
         None if then is None else backoff_of(then),
     )  # fmt: skip
 

@@ -72,7 +72,9 @@ _FACTOR = Field(
     "factor", Number(1.0, 1000.0), "what an exponential delay is multiplied by each time", "2"
 )
 _STEP = duration("step", "what a linear delay grows by each time", "the initial delay")
-_MAX_DELAY = duration("max_delay", "the longest delay, before the jitter", "5 s; constant: none")
+_MAX_DELAY = duration(
+    "max_delay", "the longest delay, before the jitter", "5 s; constant: none; chain: 60 s"
+)
 
 _INITIAL = duration("initial", "the first delay", "0.1 s")
 BACKOFF = Section(

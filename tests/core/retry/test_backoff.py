@@ -577,7 +577,8 @@ def test_chains_may_be_part_of_chains():
 def test_a_chain_knows_its_first_and_its_longest_delay():
     """Jitters and `explain` go by them."""
     for chain, first, longest in (
-        (Backoff.chain(2, 0.5), 2.0, 2.0),
+        (Backoff.chain(2, 0.5), 2.0, 60.0),
+        (Backoff.chain(90, 5), 90.0, 90.0),
         (Backoff.chain(2, CURVE), 2.0, 10.0),
         (Backoff.chain(CURVE), 2.0, 10.0),
         (Backoff.chain(30, CURVE), 30.0, 30.0),
@@ -589,8 +590,30 @@ def test_decorrelated_jitter_keeps_to_the_chain():
     """Each delay of the chain is the least, so that a first delay of 0 does not stay."""
     chain = Backoff.chain(0, 4, 8)
     assert spread(Jitter.decorrelated(), chain, 1, 0.5) == 0.0
-    assert spread(Jitter.decorrelated(), chain, 2, 0.5, previous=0.0) == 6.0
-    assert spread(Jitter.decorrelated(), chain, 3, 0.5, previous=6.0) == 8.0
+    assert spread(Jitter.decorrelated(), chain, 2, 0.5, previous=0.0) == 8.0
+    assert spread(Jitter.decorrelated(), chain, 3, 0.5, previous=8.0) == 16.0
+
+
+@pytest.mark.parametrize(
+    "jitter",
+    [Jitter.percent(0.1), Jitter.full(), Jitter.equal(), Jitter.additive(3), Jitter.decorrelated()],
+    ids=lambda jitter: jitter.kind,
+)
+@pytest.mark.parametrize("chain", [Backoff.chain(5), Backoff.chain(0.1, 1, 5)])
+def test_clients_at_the_end_of_a_chain_do_not_wait_alike(chain, jitter):
+    """Its last delay is spread as a constant one is; capped at itself, all waited exactly that."""
+    waits = {spread(jitter, chain, 9, n / 50, previous=5.0) for n in range(50)}
+    assert len(waits) == 50
+    assert waits == {
+        spread(jitter, Backoff.constant(5), 9, n / 50, previous=5.0) for n in range(50)
+    }
+
+
+def test_a_chain_that_was_recorded_with_another_cap_keeps_it():
+    """So calls under it replay with the delays that they had."""
+    recorded = Backoff.chain(1, 5).to_dict() | {"max_delay": 5.0}
+    assert Backoff.from_dict(recorded).max_delay == 5.0
+    assert spread(Jitter.additive(3), Backoff.from_dict(recorded), 9, 0.5) == 5.0
 
 
 @pytest.mark.parametrize(

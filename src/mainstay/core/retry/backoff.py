@@ -58,7 +58,7 @@ class Backoff(Value):
         kind = check.choice("kind", kind, _CURVES)
         delays = _chained(check, kind, delays, then)
         if kind == "chain":
-            initial, max_delay = _ends_of(delays, then)
+            initial, max_delay = _ends_of(delays, then, check.seconds("max_delay", max_delay))
         initial = check.seconds("initial", initial)
         factor = check.number("factor", factor, 1.0, 1000.0)
         step = initial if step is None else check.seconds("step", step)
@@ -329,11 +329,15 @@ def _chained(check: Checker, kind: str, delays: UserValue, then: UserValue) -> t
     return found
 
 
-def _ends_of(delays: tuple[float, ...], then: UserValue) -> tuple[float, float]:
-    """The first delay of a chain, and the longest there can be."""
+def _ends_of(delays: tuple[float, ...], then: UserValue, longest: float) -> tuple[float, float]:
+    """The first delay of a chain, and the longest there can be with jitter.
+
+    What repeats at the end is a constant delay, and has the room above it that one has: capped at
+    itself, each client would wait exactly that long.
+    """
     rest = then if _is_curve(then) else None
     if rest is None:
-        return (delays or (0.0,))[0], max(delays, default=0.0)
+        return (delays or (0.0,))[0], max(*delays, longest, 0.0)
     return (*delays, rest.base(1))[0], max(*delays, rest.max_delay, 0.0)
 
 
