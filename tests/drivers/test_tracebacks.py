@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+import trio
 
 import mainstay
 from mainstay import (
@@ -18,6 +19,8 @@ from mainstay import (
     Hedge,
     Jitter,
     RetryPolicy,
+    Saga,
+    SagaStep,
 )
 from mainstay.core.retry import call as flow
 from mainstay.testing import virtual_time
@@ -114,8 +117,49 @@ def failing_ways():
     yield "keyed", KEYED.idempotent(key=lambda *_: str(next(KEYS)))
 
 
+def in_block(attempts):
+    """A way to call a function of one argument: in blocks of what makes attempts."""
+
+    def way(function):
+        def call(n):
+            for attempt in attempts():
+                with attempt:
+                    function(n)
+
+        return call
+
+    return way
+
+
+def in_async_block(attempts):
+    def way(function):
+        async def call(n):
+            async for attempt in attempts():
+                with attempt:
+                    await function(n)
+
+        return call
+
+    return way
+
+
+def run_saga(step):
+    with Engine(sinks=[]) as engine:
+        return engine.sagas.run(Saga("shop", [SagaStep("pay", step, policy=AT_ONCE)]))
+
+
+async def arun_saga(step):
+    with Engine(sinks=[]) as engine:
+        return await engine.sagas.arun(Saga("shop", [SagaStep("pay", step, policy=AT_ONCE)]))
+
+
 SYNC_WAYS = {
     **dict(failing_ways()),
+    "block": in_block(AT_ONCE.attempts),
+    "block with limits": in_block(AT_ONCE.replace(deadline=60.0, attempt_timeout=9.0).attempts),
+    "engine block": in_block(lambda: KEYED.operation("work").attempts()),
+    "run": lambda function: lambda n: raised(AT_ONCE.run(function, n)),
+    "saga": lambda function: lambda n: run_saga(lambda: function(n)),
     "thread": mainstay.retry(policy=AT_ONCE, timeout=60.0, timeout_by="thread"),
     "call": lambda function: lambda n: AT_ONCE.call(function, n),
     "engine.call": lambda function: lambda n: KEYED.call("work", function, n),
@@ -130,6 +174,11 @@ SYNC_WAYS = {
 }
 ASYNC_WAYS = {
     **dict(failing_ways()),
+    "block": in_async_block(AT_ONCE.attempts),
+    "block with limits": in_async_block(
+        AT_ONCE.replace(deadline=60.0, attempt_timeout=9.0).attempts
+    ),
+    "engine block": in_async_block(lambda: KEYED.operation("work").attempts()),
     "acall": lambda function: lambda n: AT_ONCE.acall(function, n),
     "engine.acall": lambda function: lambda n: KEYED.acall("work", function, n),
     "keyed acall": lambda function: (
@@ -151,19 +200,40 @@ def test_a_call_that_is_given_up_shows_at_most_two_frames_of_ours(way, function)
         assert last.name == function.__name__
 
 
+def raised(result):
+    """Raises what a result has; the traceback then begins here."""
+    raise result.last_exception
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
 @pytest.mark.parametrize("way", ASYNC_WAYS)
-def test_an_async_call_that_is_given_up_shows_at_most_two_frames_of_ours(way):
-    """The same for coroutines."""
+def test_an_async_call_that_is_given_up_shows_at_most_two_frames_of_ours(way, loop):
+    """The same for coroutines, under both event loops."""
     call = ASYNC_WAYS[way](afailing)
     for _ in range(2):
         with pytest.raises(ConnectionError) as caught:
-            asyncio.run(_awaited(call, 1))
+            if loop == "trio":
+                trio.run(_awaited, call, 1)
+            else:
+                asyncio.run(_awaited(call, 1))
         assert_short(caught.value)
         assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "afailing"
 
 
 async def _awaited(call, *args):
     return await call(*args)
+
+
+def test_an_async_saga_that_fails_shows_at_most_two_frames_of_ours():
+    """As a sync one: what failed is raised, as the step raised it."""
+
+    async def pay():
+        await afailing(1)
+
+    with pytest.raises(ConnectionError) as caught:
+        asyncio.run(arun_saga(pay))
+    assert_short(caught.value)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "afailing"
 
 
 def test_errors_of_ours_have_short_tracebacks_and_short_causes():

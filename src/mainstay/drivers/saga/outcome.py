@@ -12,6 +12,7 @@ from mainstay.core.saga.flow import failure_of
 from mainstay.core.saga.state import SagaState
 from mainstay.drivers.saga.escalation import item_of
 from mainstay.errors import CallCancelled, CompensationFailedError, LeaseLost, SagaStuckError
+from mainstay.runtime.reports.tracebacks import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,9 @@ class SagaResult(Value):
 def result_of(end: End, run: SagaRun) -> SagaResult:
     """The result of a run; raises what failed, or that the saga is stuck."""
     saga, saga_id = run.saga.name, run.saga_id
+    for failed in (end.failure, end.error):
+        if failed is not None:
+            shorten(failed)
     if end.state is None:
         raise LeaseLost(saga, saga_id) from end.failure
     if end.state is SagaState.SUCCEEDED:
