@@ -82,10 +82,21 @@ def test_an_engine_that_is_refused_has_opened_no_store(tmp_path, wrong):
         ("postgre://u:s3cret@h/d", "write postgres://u:[redacted]@h/d"),
         ("floppy://a", "known stores: memory://"),
         ("", "known stores: memory://"),
+        (":memory:", "write memory:// to keep it in this process only"),
+        ("memory", "write memory://"),
+        ("sqlite", "write sqlite:///mainstay.db"),
+        ("nats", "write nats://localhost"),
+        ("localhost:6379", "write postgresql://localhost:6379, redis://localhost:6379 or nats://"),
+        ("db.test:5432/app", "write postgresql://db.test:5432/app, "),
+        (None, "memory:// is for this process only; known stores"),
     ],
 )
 def test_a_path_in_place_of_a_url_gets_the_url_suggested(given, instead):
-    """`Engine("shop.db")` names what to write; a password is not shown."""
+    """`Engine("shop.db")` names what to write; a password is not shown.
+
+    `Engine(os.environ.get("STORE"))` is refused if there is none: it kept records in memory. A
+    scheme alone was a file of that name.
+    """
     with pytest.raises(StoreError) as caught:
         Engine(given)
     assert caught.value.hint.startswith(instead)

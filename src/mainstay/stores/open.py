@@ -30,6 +30,7 @@ ALSO = {
     "tls": "nats",
 }
 """Other schemes."""
+_KNOWN = "known stores: " + ", ".join(f"{scheme}://" for scheme in STORES)
 _ABLE = {
     "durable": ("sqlite", "postgresql", "redis", "nats"),
     "transactions": ("sqlite", "postgresql"),
@@ -49,6 +50,8 @@ def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
             )
     if isinstance(store, PathLike):
         raise _no_store(fspath(store))
+    if store is None:
+        raise StoreError("the store is None", hint="memory:// is for this process only; " + _KNOWN)
     opened = _opened(store) if isinstance(store, str) else store
     for ability in wanted:
         if ability not in opened.abilities:
@@ -62,8 +65,8 @@ def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
 
 
 def _opened(url: str) -> Store:
-    scheme = url.partition("://")[0]
-    home = STORES.get(ALSO.get(scheme, scheme))
+    scheme, colon, _ = url.partition("://")
+    home = STORES.get(ALSO.get(scheme, scheme)) if colon else None
     if home is None:
         raise _no_store(url)
     opened: Store = getattr(import_module(home[0]), home[1])(url)
@@ -76,14 +79,27 @@ def _no_store(url: str) -> StoreError:
 
     from mainstay.core.redact.redactor import REDACTOR
 
-    known = ", ".join(f"{scheme}://" for scheme in STORES)
-    hint = f"known stores: {known}"
+    hint = _KNOWN
     scheme, colon, path = url.partition("://")
     near = get_close_matches(scheme, [*STORES, *ALSO], n=1)
     if not colon and url.strip():
-        path = url.removeprefix("sqlite:").replace("\\", "/")
-        hint = f"write sqlite:///{path} for a file of SQLite; {hint}"
+        hint = f"write {_meant_by(url)}; {hint}"
     elif near:
         hint = f"write {near[0]}://{path}; {hint}"
     shown = REDACTOR.text(url)
     return StoreError(f"there is no store for {shown!r}", hint=REDACTOR.text(hint))
+
+
+def _meant_by(text: str) -> str:
+    """The URL that a text without `://` most likely stands for."""
+    path = text.removeprefix("sqlite:").replace("\\", "/")
+    _, colon, port = path.partition("/")[0].rpartition(":")
+    if path in (":memory:", "memory"):
+        return "memory:// to keep it in this process only"
+    if text == "sqlite":
+        return "sqlite:///mainstay.db for a file of SQLite"
+    if text in STORES or text in ALSO:
+        return f"{text}://localhost for a server on this machine"
+    if colon and port.isdigit():
+        return f"postgresql://{text}, redis://{text} or nats://{text} for a server"
+    return f"sqlite:///{path} for a file of SQLite"
