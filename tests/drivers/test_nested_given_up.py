@@ -504,8 +504,50 @@ def test_each_way_of_calling_knows_when_its_attempts_began(way):
     assert service.calls == 3  # since the second attempt began
 
 
+@pytest.mark.parametrize(
+    "way",
+    ["decorated", "call", "run", "block", "whole", "keyed", "async", "async block", "async keyed"],
+)
+def test_each_way_of_calling_knows_when_its_later_attempts_began(way):
+    """A failure that was kept from the first attempt is one of before in the second and third."""
+    made, service, kept = [], Service(), []
+
+    def job():
+        made.append(1)
+        if not kept:
+            with pytest.raises(ConnectionError) as caught:
+                POLICY(service)()
+            kept.append(caught.value)
+            raise ConnectionError("plain")
+        raise kept[0]
+
+    calling(way, attempts(3), job)
+    assert (len(made), service.calls) == (3, 3)
+
+
+async def calling_async(way, policy, function):
+    """The same from a coroutine."""
+
+    async def awaited(*_):
+        function()
+
+    if way == "async":
+        await policy(awaited)()
+    elif way == "async block":
+        async for attempt in policy.attempts():
+            with attempt:
+                function()
+    else:
+        engine = Engine(policies=[policy], default="op", sinks=[])
+        await engine.idempotent(key=str, operation="op")(awaited)("k")
+
+
 def calling(way, policy, function):
     """Calls the function under the policy, one way or another, until it gives up."""
+    if way.startswith("async"):
+        with contextlib.suppress(ConnectionError):
+            asyncio.run(calling_async(way, policy, function))
+        return
     with contextlib.suppress(ConnectionError):
         if way == "decorated":
             policy(lambda: function())()
