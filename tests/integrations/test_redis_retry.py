@@ -149,6 +149,56 @@ def test_a_transaction_that_watches_is_not_repeated_in_part(proxy, control):
     assert control.get("n") == b"1"
 
 
+@pytest.mark.parametrize("between", [True, False])
+def test_what_another_client_has_changed_is_not_overwritten(server, control, between):
+    """A second EXEC would have no watch: its answer would be taken for that of the first."""
+    with redis.Redis(port=server.port, retry=Retry(AT_ONCE), **PATIENT) as client:
+        runs = []
+
+        def add(pipeline):
+            runs.append(int(pipeline.get("n") or 0))
+            if between and len(runs) == 1:
+                control.set("n", 5)
+            pipeline.multi()
+            pipeline.set("n", runs[-1] + 1)
+
+        client.transaction(add, "n")
+    assert (runs, control.get("n")) == (([0, 5], b"6") if between else ([0], b"1"))
+
+
+def test_an_asyncio_client_does_not_overwrite_it_either(server, control):
+    """Its transactions have the same watches."""
+
+    async def run():
+        retry = AsyncRetry(AT_ONCE)
+        async with (
+            redis.asyncio.Redis(port=server.port, retry=retry, **PATIENT) as client,
+            client.pipeline() as pipeline,
+        ):
+            await pipeline.watch("n")
+            control.set("n", 5)
+            pipeline.multi()
+            pipeline.set("n", 1)
+            await pipeline.execute()
+
+    assert isinstance(seen(run), redis.WatchError)
+    assert control.get("n") == b"5"
+
+
+@pytest.mark.parametrize("transaction", [True, False])
+def test_a_pipeline_of_which_a_part_was_executed_is_not_executed_again(
+    server, control, transaction
+):
+    """One command is answered with an error; the counter before it has counted."""
+    with redis.Redis(port=server.port, retry=Retry(AT_ONCE), **PATIENT) as client:
+        pipeline = client.pipeline(transaction=transaction)
+        pipeline.incr("n")
+        pipeline.eval("return redis.error_reply('TRYAGAIN not now')", 0)
+        error = seen(pipeline.execute)
+        assert judged(error) == ("transient", "redis")
+    assert control.get("n") == b"1"
+
+
 def test_errors_that_redis_py_names_as_final_are_final():
     """`is_retryable` of its callers is asked before the policy."""
     failed = []

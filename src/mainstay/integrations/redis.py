@@ -114,6 +114,9 @@ class Retry(redis.retry.Retry):
                 except Exception as raised:
                     raise _Final(raised) from error
                 raise
+            except redis.RedisError as error:
+                _check_part(do, error)
+                raise
 
         attempt.__qualname__ = "redis"  # what notes and events call it
         try:
@@ -163,6 +166,9 @@ class AsyncRetry(redis.asyncio.retry.Retry):
                 except Exception as raised:
                     raise _Final(raised) from error
                 raise
+            except redis.RedisError as error:
+                _check_part(do, error)
+                raise
 
         attempt.__qualname__ = "redis"  # what notes and events call it
         try:
@@ -173,6 +179,17 @@ class AsyncRetry(redis.asyncio.retry.Retry):
 
 def _check(is_retryable: IsRetryable, error: Exception) -> None:
     if is_retryable is not None and not is_retryable(error):
+        raise _Final(error)
+
+
+def _check_part(do: Callable[..., Any], error: Exception) -> None:
+    """Refuses to execute a pipeline again of which the server has answered one command with this.
+
+    The others were executed, and the watches of a transaction are gone: executed again, it would
+    overwrite what another client has written. The whole of it, from `watch` on, can be repeated.
+    """
+    names = getattr(getattr(do, "__code__", None), "co_freevars", ())
+    if "stack" in names:  # the commands, in `execute` of a pipeline
         raise _Final(error)
 
 
