@@ -11,6 +11,7 @@ import warnings
 from contextlib import contextmanager, suppress
 
 import boto3
+import httpx
 import pytest
 import redis
 import requests
@@ -24,10 +25,14 @@ import mainstay
 from mainstay import Backoff
 from mainstay.core.known.kind import Kind
 from mainstay.drivers.call import call as driver
+from mainstay.integrations import http_headers
 from mainstay.integrations.errors import OwnRetries, Row, Table, register, unregister
 from mainstay.integrations.errors.shared import counted, sent_by_urllib3
+from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.testing import virtual_time
+from tests.integrations.errors.bolt_stub import RUN, BoltStub
 from tests.servers.http_faults import HttpFaults, Reset, Status, dead_port
+from tests.servers.mongo import CLOSE, MongoStub
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ImportWarning)  # that it would like grpcio-status
@@ -103,6 +108,56 @@ def test_an_async_client_of_a_model(server):
     with (
         virtual_time(),
         pytest.warns(mainstay.NestedRetryWarning, match="3 x 2 = 6"),
+        pytest.raises(openai.InternalServerError),
+    ):
+        asyncio.run(complete())
+    assert server.count() == 6
+
+
+def test_the_client_of_a_model_around_a_transport_that_retries(server, monkeypatch):
+    """Its own retries begin when the transport has given up, which sees how many there will be.
+
+    The newest anthropic takes a client of httpx2 alone.
+    """
+    monkeypatch.setattr(http_headers, "_warned", set())
+    openai = pytest.importorskip("openai")
+    three = mainstay.RetryPolicy(attempts=3, backoff=Backoff.constant(0))
+
+    def ask(**options):
+        server.on("/chat/completions", DOWN)
+        with (
+            httpx.Client(transport=Transport(three)) as client,
+            pytest.raises(openai.InternalServerError),
+        ):
+            model("openai", server, http_client=client, **options)()
+
+    with pytest.warns(mainstay.MainstayWarning) as given:
+        ask()
+    (text,) = [str(each.message) for each in given if each.category is mainstay.MainstayWarning]
+    assert text == (
+        "openai repeats a request up to 3 times around a retry of 3 attempts: up to 3 x 3 = 9"
+        " requests; pass max_retries=0 to the client"
+    )
+    assert server.count() == 9
+    monkeypatch.setattr(http_headers, "_warned", set())
+    ask(max_retries=0)
+    assert server.count() == 12
+
+
+def test_an_async_client_of_a_model_around_a_transport_that_retries(server, monkeypatch):
+    """The function that called is found across its awaits."""
+    monkeypatch.setattr(http_headers, "_warned", set())
+    openai = pytest.importorskip("openai")
+    server.on("/chat/completions", DOWN)
+    transport = AsyncTransport(mainstay.RetryPolicy(attempts=2, backoff=Backoff.constant(0)))
+
+    async def complete():
+        async with httpx.AsyncClient(transport=transport) as http:
+            client = openai.AsyncOpenAI(api_key="k", base_url=server.url, http_client=http)
+            await client.chat.completions.create(model="m", messages=[])
+
+    with (
+        pytest.warns(mainstay.MainstayWarning, match="3 x 2 = 6"),
         pytest.raises(openai.InternalServerError),
     ):
         asyncio.run(complete())
@@ -206,14 +261,131 @@ def test_requests_with_an_adapter_that_retries(server):
         assert repeated(lambda: session.get(url)) == []
 
 
-def test_elasticsearch(server):
-    """Its errors of the connection carry those before them; a status does not show it."""
-    elasticsearch = pytest.importorskip("elasticsearch")
-    server.on("/_cluster/health", Reset())
-    client = elasticsearch.Elasticsearch(server.url).options(max_retries=2)
-    (text,) = repeated(client.cluster.health)
-    assert "elasticsearch has sent a request 3 times" in text
+@pytest.mark.parametrize("raises", [True, False])
+def test_requests_with_an_adapter_that_retries_a_status(server, raises):
+    """The response that is raised for has what urllib3 did; or urllib3 raises itself."""
+    url = server.on("/", Status(503))
+    retries = urllib3.Retry(2, status_forcelist=[503], raise_on_status=raises)
+    with requests.Session() as session:
+        session.mount("http://", requests.adapters.HTTPAdapter(max_retries=retries))
+        (text,) = repeated(lambda: session.get(url).raise_for_status())
+    assert "requests has sent a request 3 times" in text
     assert server.count() == 12
+    with requests.Session() as session:
+        assert repeated(lambda: session.get(url).raise_for_status()) == []
+
+
+@pytest.mark.parametrize("fault", [Reset(), DOWN], ids=["reset", "503"])
+def test_elasticsearch(server, fault):
+    """Errors of the connection carry those before them; after a status its settings are read."""
+    elasticsearch = pytest.importorskip("elasticsearch")
+    server.on("/_cluster/health", fault)
+    with elasticsearch.Elasticsearch(server.url, retry_backoff_base=0) as client:
+        (text,) = repeated(client.options(max_retries=2).cluster.health)
+        assert "elasticsearch has sent a request 3 times" in text
+        assert server.count() == 12
+        assert repeated(client.options(max_retries=0).cluster.health) == []
+
+
+def test_elasticsearch_by_default(server):
+    """Four requests after 503, which is one of its statuses, and one after 500, which is not."""
+    elasticsearch = pytest.importorskip("elasticsearch")
+    server.on("/_cluster/health", DOWN)
+    with elasticsearch.Elasticsearch(server.url, retry_backoff_base=0) as client:
+        (text,) = repeated(client.cluster.health)
+        assert "elasticsearch has sent a request 4 times" in text
+        server.on("/_cluster/health", Status(500, DOWN.headers, DOWN.body))
+        assert repeated(client.cluster.health) == []
+
+
+def test_an_async_client_of_elasticsearch(server):
+    """It has the same settings."""
+    elasticsearch = pytest.importorskip("elasticsearch")
+    server.on("/_cluster/health", DOWN)
+
+    @mainstay.retry(on=mainstay.transient, attempts=2, backoff=Backoff.constant(0))
+    async def ask():
+        async with elasticsearch.AsyncElasticsearch(server.url, retry_backoff_base=0) as client:
+            await client.cluster.health()
+
+    with (
+        virtual_time(),
+        pytest.warns(mainstay.NestedRetryWarning, match="4 x 2 = 8"),
+        pytest.raises(elasticsearch.ApiError),
+    ):
+        asyncio.run(ask())
+    assert server.count() == 8
+
+
+@pytest.mark.parametrize("fault", [Reset(), DOWN], ids=["reset", "503"])
+def test_azure(server, fault):
+    """As the clients of Azure are generated: what their operation has got is in its frame."""
+    azure = pytest.importorskip("azure.core")
+    rest, policies = (
+        importlib.import_module(f"azure.core.{name}") for name in ("rest", "pipeline.policies")
+    )
+    url = server.on("/", fault)
+
+    def read(retries):
+        own = policies.RetryPolicy(retry_total=retries, retry_backoff_factor=0)
+        with azure.PipelineClient(url, policies=[own]) as client:
+            pipeline_response = client._pipeline.run(rest.HttpRequest("GET", url))
+            pipeline_response.http_response.raise_for_status()
+
+    (text,) = repeated(lambda: read(2))
+    assert "azure has sent a request 3 times" in text
+    assert "3 x 2 = 6 requests; pass retry_total=0 to the client" in text
+    assert server.count() == 12
+    assert repeated(lambda: read(0)) == []
+
+
+def test_pymongo():
+    """A write once more after a lost connection, twice more if the server is overloaded."""
+    pymongo = pytest.importorskip("pymongo")
+    busy = {"ok": 0.0, "code": 462, "errmsg": "busy", "baseBackoffMS": 1}
+    busy["errorLabels"] = ["SystemOverloadedError", "RetryableError"]
+    with MongoStub() as stub, pymongo.MongoClient(stub.uri, connectTimeoutMS=60_000) as client:
+        for answer, count in ((CLOSE, 2), (busy, 3)):
+            stub.answer("insert", answer)
+            (text,) = repeated(lambda: client.db.things.insert_one({"n": 1}))
+            driver._warned.clear()
+            assert f"pymongo has sent a request {count} times" in text
+            assert "pass retryReads=False, retryWrites=False to the client" in text
+            assert stub.seen["insert"] == 4 * count
+    off = {"retryReads": False, "retryWrites": False}
+    with MongoStub() as stub, pymongo.MongoClient(stub.uri, **off) as client:
+        stub.answer("insert", CLOSE)
+        assert repeated(lambda: client.db.things.insert_one({"n": 1})) == []
+
+
+def test_neo4j():
+    """A managed transaction is repeated for as long as its session says."""
+    neo4j = pytest.importorskip("neo4j")
+    options = {"max_transaction_retry_time": 0.1, "initial_retry_delay": 0.2}
+    counts = []
+    with (
+        BoltStub() as stub,
+        neo4j.GraphDatabase.driver(stub.url, auth=("neo4j", "secret"), **options) as made,
+        made.session() as session,
+    ):
+        stub.answers({RUN: "Neo.TransientError.Transaction.DeadlockDetected"})
+
+        def write():
+            try:
+                session.execute_write(lambda inside: inside.run("CREATE ()").consume())
+            finally:
+                counts.append(stub.count)
+
+        (text,) = repeated(write)
+        assert f"neo4j has sent a request {counts[0]} times" in text
+        assert "begin_transaction()" in text
+        driver._warned.clear()
+
+        def once():
+            with session.begin_transaction() as inside:
+                inside.run("CREATE ()").consume()
+
+        assert repeated(once) == []
 
 
 def test_google(server):

@@ -6,6 +6,7 @@ and is believed only from one: the names and their forms are in core/known/heade
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import partial
 from inspect import iscoroutinefunction
@@ -30,6 +31,7 @@ from mainstay.integrations.idempotency_key import IdempotencyKeyHeader, current_
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from types import FrameType
     from typing import Any, Protocol, TypeVar
 
     from mainstay.core.retry.give_up import GaveUp
@@ -109,18 +111,38 @@ class Outgoing:
         attempts = parse_gave_up(headers.get(GAVE_UP))
         return None if attempts is None else arrived(host, attempts)
 
-    def warn_of_retries(self, library: str, inside: int, remedy: str) -> None:
+    def warn_of_retries(
+        self, library: str, own: int, remedy: str, *, where: str = "inside"
+    ) -> None:
         """Warns once that the library repeats by itself what is repeated here."""
-        if inside <= 0 or self.attempts <= 1 or library in _warned:
+        if own <= 0 or self.attempts <= 1 or library in _warned:
             return
         _warned.add(library)
-        n, m = inside + 1, self.attempts
+        n, m = own + 1, self.attempts
         warnings.warn(
-            f"{library} repeats a request up to {n} times inside a retry of {m} attempts: up to"
+            f"{library} repeats a request up to {n} times {where} a retry of {m} attempts: up to"
             f" {n} x {m} = {n * m} requests; {remedy}",
             MainstayWarning,
             stacklevel=4,
         )
+
+    def warn_of_client(self, headers: Any) -> None:
+        """Warns once of a client of an API that repeats what was given up on here.
+
+        openai, anthropic and others that Stainless generates number their requests; how often one
+        is sent at most is in the function that called.
+        """
+        if "x-stainless-retry-count" not in headers:
+            return
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            library, _, module = str(frame.f_globals.get("__name__")).partition(".")
+            own = frame.f_locals.get("max_retries") if module == "_base_client" else None
+            if type(own) is int:
+                remedy = "pass max_retries=0 to the client"
+                self.warn_of_retries(library, own, remedy, where="around")
+                return
+            frame = frame.f_back
 
 
 def within(stated: Iterable[str]) -> deadline.within | None:

@@ -74,6 +74,7 @@ class Transport(httpx.BaseTransport):
         try:
             return self._send(exchange, self._inner)
         except BaseException as error:
+            self._outgoing.warn_of_client(request.headers)
             response: httpx.Response | None = exchange.last_response(error)
             if response is None:
                 if exchange.response is not None:
@@ -127,6 +128,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         try:
             return await self._send(exchange, self._inner)
         except BaseException as error:
+            self._outgoing.warn_of_client(request.headers)
             response: httpx.Response | None = exchange.last_response(error)
             if response is None:
                 if exchange.response is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.http import KEY_HEADERS
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
+from mainstay.integrations.errors import shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +48,18 @@ def _milliseconds(error: Any) -> float | None:
         if name in headers:
             return int(headers[name]) / 1000
     return None
+
+
+def _sent(error: Any) -> int:
+    """By the history of its retry policy: with the failure, or before the answer that it was of."""
+    steps = [each.f_locals for each in shared.frames(error)]
+    failed = [_history(each.get("retry_settings")) for each in steps]
+    answers = [attribute(each.get("pipeline_response"), "context") for each in steps]
+    return max([*failed, *(_history(each) + 1 for each in answers)], default=1)
+
+
+def _history(holder: Any) -> int:
+    return 0 if holder is None else len(holder.get("history", ()))
 
 
 TABLE = Table(
@@ -94,6 +108,7 @@ TABLE = Table(
     retries="up to 10 of its own, 3 after a lost connection and 3 after a status:"
     " `retry_total=0` turns them off",
     hint=_milliseconds,
+    own_retries=OwnRetries(_sent, "pass retry_total=0 to the client"),
     key="a Repeatability-Request-ID",
     key_headers=(*KEY_HEADERS, "repeatability-request-id"),
 )

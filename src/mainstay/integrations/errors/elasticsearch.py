@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 from mainstay.core.retry.retry_after import Hint, parse
@@ -40,6 +43,27 @@ def _class(error: Any) -> tuple[str]:
 
 def _status(error: Any) -> tuple[int]:
     return (error.meta.status,)
+
+
+def _tries(error: Any) -> int:
+    """By the failures that it keeps; of a status it keeps none, and ends when all are used up."""
+    status = attribute(attribute(error, "meta"), "status")
+    if status is None:
+        return len(error.errors) + 1
+    sending = [each for module in _CLIENTS for each in shared.frames(error, module)]
+    return 1 + (_most(sending[-1].f_locals["self"], status) if sending else 0)
+
+
+_CLIENTS = ("elasticsearch._sync.client._base", "elasticsearch._async.client._base")
+
+
+def _most(client: Any, status: int) -> int:
+    """The retries that a client makes after a status: its own setting, or that of its transport."""
+    transport = client.transport
+    statuses, most = client._retry_on_status, client._max_retries  # noqa: SLF001 -- not public
+    statuses = statuses if isinstance(statuses, Collection) else transport.retry_on_status
+    most = most if isinstance(most, int) else transport.max_retries
+    return int(most) if status in statuses else 0
 
 
 def _below(error: Any) -> BaseException | None:
@@ -193,5 +217,5 @@ TABLE = Table(
     changes_nothing=_only_reads,
     key="an id of your own",
     key_headers=(),
-    own_retries=OwnRetries(lambda error: len(error.errors) + 1, "pass max_retries=0 to the client"),
+    own_retries=OwnRetries(_tries, "pass max_retries=0 to the client"),
 )

@@ -7,13 +7,15 @@ is, unless the loss came before anything was sent.
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Row, Same, Table
+from mainstay.core.known.table import Cases, OwnRetries, Row, Same, Table
+from mainstay.integrations.errors import shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+_SESSIONS = ("neo4j._sync.work.session", "neo4j._async.work.session")
 _WRONG = Row(Kind.PERMANENT, "a mistake in the call")
 _SETTINGS = Row(Kind.PERMANENT, "a mistake in the configuration")
 _STATEMENT = Row(Kind.PERMANENT, "the statement is wrong, or not permitted here")
@@ -149,6 +151,10 @@ TABLE = Table(
     },
     retries="of managed transactions (`execute_read`, `execute_write`, `execute_query`) for 30"
     " seconds: `max_transaction_retry_time=0` turns them off",
+    own_retries=OwnRetries(
+        lambda error: shared.longest(error, "errors", *_SESSIONS),
+        "begin the transaction with session.begin_transaction()",
+    ),
 )
 
 OTHER_VERSIONS = tuple(

@@ -2,7 +2,7 @@
 
 Labels come first: in a transaction they are about the whole of it, whatever went wrong inside. The
 codes are those of MongoDB's src/mongo/base/error_codes.yml. That pymongo has repeated a write by
-itself is not to be seen in the error of the last attempt; so a lost connection is ambiguous, also
+itself is not in what the error of the last attempt carries; so a lost connection is ambiguous, also
 if that last attempt found nobody.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table
+from mainstay.integrations.errors import shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,6 +167,21 @@ def _asked_to_wait(error: BaseException) -> float | None:
     return asked / 1000 if isinstance(asked, int | float) else None
 
 
+def _sent(error: BaseException) -> int:
+    """By the number that the function which repeats has in the traceback.
+
+    It has counted the last failure if the server was overloaded. If it found no server for another
+    attempt, it raises the failure before that one, in `_check_last_error`.
+    """
+    steps = [each for module in _CLIENTS for each in shared.frames(error, module)]
+    runs = [each.f_locals for each in steps if each.f_code.co_name == "run"]
+    most = max([attribute(each.get("self"), "_attempt_number") or 0 for each in runs], default=0)
+    is_last = any(each.f_code.co_name == "_check_last_error" for each in steps)
+    has_counted = is_last or any(each.get("overloaded") for each in runs)
+    return int(most) + (not has_counted)
+
+
+_CLIENTS = ("pymongo.synchronous.mongo_client", "pymongo.asynchronous.mongo_client")
 _NO_PRIMARY = Cases(
     _answer, _ROWS, otherwise=Row(Kind.TRANSIENT, "the server is no primary, or recovers")
 )
@@ -252,6 +268,7 @@ TABLE = Table(
         " serverSelectionTimeoutMS, 30 s"
     ),
     hint=_asked_to_wait,
+    own_retries=OwnRetries(_sent, "pass retryReads=False, retryWrites=False to the client"),
 )
 
 OTHER_VERSIONS = (

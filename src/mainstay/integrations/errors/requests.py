@@ -33,6 +33,13 @@ def _first(error: BaseException) -> object:
     return None
 
 
+def _sent(error: BaseException) -> int:
+    """By the exception of urllib3 that is inside, or by the response whose status it repeated."""
+    inner = error.args[0] if error.args else None
+    response = attribute(attribute(error, "response"), "raw")
+    return shared.sent_by_urllib3(inner if isinstance(inner, BaseException) else None, response)
+
+
 _NOT_JSON = Row(Kind.PERMANENT, "the body is not JSON", ambiguous=True)
 
 TABLE = Table(
@@ -85,7 +92,5 @@ TABLE = Table(
     ),
     request=_request,
     first=_first,
-    own_retries=OwnRetries(
-        lambda error: shared.sent_by_urllib3(error.args[0]), "leave out max_retries of the adapter"
-    ),
+    own_retries=OwnRetries(_sent, "leave out max_retries of the adapter"),
 )

@@ -184,9 +184,25 @@ def counted(error: BaseException, name: str, *modules: str) -> int:
     return max([each for each in found if type(each) is int], default=0)
 
 
-def sent_by_urllib3(error: BaseException) -> int:
-    """The requests that urllib3 has made, those of a redirect aside: its Retry keeps them."""
-    retries = [each.f_locals.get("retries") for each in frames(error, "urllib3.connectionpool")]
+def longest(error: BaseException, name: str, *modules: str) -> int:
+    """The length of the longest list that a function of these modules has by that name; or 0.
+
+    >>> longest(ValueError(), "errors", "neo4j._sync.work.session")
+    0
+    """
+    found = [each.f_locals.get(name) for module in modules for each in frames(error, module)]
+    return max([len(each) for each in found if type(each) is list], default=0)
+
+
+def sent_by_urllib3(error: BaseException | None, response: Any = None) -> int:
+    """The requests that urllib3 has made, those of a redirect aside: its Retry keeps them.
+
+    It is in the traceback of a failure, or in the response whose status was repeated in vain.
+    """
+    retries = [getattr(response, "retries", None)]
+    if error is not None:
+        sending = frames(error, "urllib3.connectionpool")
+        retries += [each.f_locals.get("retries") for each in sending]
     kept = [getattr(each, "history", ()) for each in retries]
     made = [[step for step in history if not step.redirect_location] for history in kept]
     return max(map(len, made), default=0) + 1
