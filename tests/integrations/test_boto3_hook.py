@@ -1,7 +1,9 @@
 """Real boto3 clients whose calls end at the deadline, against a server that fails or is slow."""
 
+import base64
 import io
 import warnings
+from urllib.parse import parse_qs
 
 import boto3
 import botocore
@@ -139,6 +141,33 @@ def test_a_file_is_sent_from_where_it_was(stub):
     bodies = [body for *_, body in stub.requests]
     assert len(bodies) == 2
     assert all(b"body" in body and b"head" not in body for body in bodies)
+
+
+@pytest.mark.parametrize("body", [b"data", "data", bytearray(b"data")])
+@pytest.mark.parametrize("fault", [SLOW_DOWN, RESET])
+def test_bytes_are_sent_again_whole(stub, fault, body):
+    """A file is made of them in the parameters; another attempt would find it read."""
+    stub.answers(fault, Answer(200, b""))
+    s3 = attach(client(stub.url), THREE)
+    with virtual_time():
+        s3.put_object(Bucket="shop", Key="k", Body=body)
+    assert [sent for *_, sent in stub.requests] == [b"data"] * 2
+
+
+def test_each_attempt_is_given_what_the_caller_gave(stub):
+    """Parameters are encoded in their place; a token that botocore adds stays the same."""
+    error = b"<Error><Code>Unavailable</Code></Error>"
+    busy = Answer(503, b"<Response><Errors>" + error + b"</Errors></Response>")
+    started = Answer(200, b"<RunInstancesResponse><instancesSet/></RunInstancesResponse>")
+    stub.answers(busy, started)
+    ec2 = attach(client(stub.url, service="ec2"), THREE)
+    given = {"ImageId": "i", "MinCount": 1, "MaxCount": 1, "UserData": "#!/bin/sh"}
+    with virtual_time():
+        ec2.run_instances(**given)
+    first, second = (parse_qs(body.decode()) for *_, body in stub.requests)
+    assert first == second
+    assert first["UserData"] == [base64.b64encode(b"#!/bin/sh").decode()]
+    assert first["ClientToken"]
 
 
 @pytest.mark.parametrize("fault", [SLOW_DOWN, RESET])

@@ -28,7 +28,7 @@ from mainstay.integrations.http_headers import Outgoing
 from mainstay.integrations.urllib3 import Timed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, TypeVar
 
     from mainstay.integrations.http_headers import Calls, Operations
@@ -71,7 +71,7 @@ def attach(
         _turn_retries_off(made)
     if outgoing.calls is not None:
         send = made._make_api_call  # noqa: SLF001 -- see above
-        made._make_api_call = _Calls(send, outgoing.calls)  # noqa: SLF001 -- see above
+        made._make_api_call = _Calls(send, outgoing.calls, made.meta.service_model)  # noqa: SLF001 -- see above
     return client
 
 
@@ -84,25 +84,38 @@ def _turn_retries_off(client: Any) -> None:
 class _Calls:
     """Stands for the method of a client by which all of its operations are called."""
 
-    __slots__ = ("_calls", "_send")
+    __slots__ = ("_calls", "_send", "_service")
 
-    def __init__(self, send: Callable[..., Any], calls: Calls) -> None:
+    def __init__(self, send: Callable[..., Any], calls: Calls, service: Any) -> None:
         self._send = send
         self._calls = calls
+        self._service = service
 
     def __call__(self, operation_name: str, parameters: Mapping[str, Any]) -> Any:
-        return self._calls.call(_Call(self._send, operation_name, parameters))
+        tokens = self._service.operation_model(operation_name).idempotent_members
+        return self._calls.call(_Call(self._send, operation_name, parameters, tokens))
 
 
 class _Call:
-    """One operation, in one or more attempts: a body that was read begins where it began."""
+    """One operation, in one or more attempts: a body that was read begins where it began.
 
-    __slots__ = ("__qualname__", "_bodies", "_name", "_parameters", "_send")
+    botocore writes into the parameters: it makes a file of bytes, and encodes what is not encoded.
+    So each attempt has a copy of them. The tokens that botocore adds are those of the first one.
+    """
 
-    def __init__(self, send: Callable[..., Any], name: str, parameters: Mapping[str, Any]) -> None:
+    __slots__ = ("__qualname__", "_bodies", "_name", "_parameters", "_send", "_tokens")
+
+    def __init__(
+        self,
+        send: Callable[..., Any],
+        name: str,
+        parameters: Mapping[str, Any],
+        tokens: Iterable[str],
+    ) -> None:
         self._send = send
         self._name = name
-        self._parameters = parameters
+        self._parameters = dict(parameters)
+        self._tokens = tokens
         files = [each for each in parameters.values() if hasattr(each, "read")]
         self._bodies = [(each, _position(each)) for each in files]
         self.__qualname__ = name  # what notes and events call it
@@ -111,12 +124,26 @@ class _Call:
         for body, position in self._bodies:
             if position is not None:
                 body.seek(position)
+        parameters = _copied(self._parameters)
         try:
-            return self._send(self._name, self._parameters)
+            return self._send(self._name, parameters)
         except Exception as error:
             if any(position is None for _, position in self._bodies):
                 setattr(error, ONCE, f"{self._name} whose body cannot be read again")
             raise
+        finally:
+            for name in self._tokens:
+                if name in parameters:
+                    self._parameters[name] = parameters[name]
+
+
+def _copied(value: Any) -> Any:
+    """The dictionaries and lists of parameters anew; what is in them stays the same."""
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return value
 
 
 def _position(file: Any) -> int | None:
