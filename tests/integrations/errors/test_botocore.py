@@ -266,6 +266,39 @@ def test_the_wait_that_the_service_asks_for_is_kept(front, s3, headers, wait):
     assert error.waits[0] >= wait
 
 
+IN_JSON, IN_XML = b'{"__type": "InternalFailure"}', b"<Error><Code>InternalError</Code></Error>"
+MESSAGE = {"QueueUrl": "http://127.0.0.1/1/q", "MessageBody": "m"}
+UPLOAD = {"Bucket": "b", "Key": "k"}
+INSTANCE = {"ImageId": "i", "MinCount": 1, "MaxCount": 1}
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "arguments", "body", "count"),
+    [
+        ("sqs", "send_message", MESSAGE, IN_JSON, 1),
+        ("dynamodb", "delete_item", {"TableName": "t", "Key": {"id": {"S": "1"}}}, IN_JSON, 1),
+        ("dynamodb", "get_item", {"TableName": "t", "Key": {"id": {"S": "1"}}}, IN_JSON, 3),
+        ("ec2", "run_instances", INSTANCE, IN_XML, 1),
+        ("ec2", "describe_instances", {}, IN_XML, 3),
+        ("s3", "create_multipart_upload", UPLOAD, IN_XML, 3),
+        ("s3", "put_object", UPLOAD, IN_XML, 3),
+    ],
+)
+@pytest.mark.parametrize("fault", ["500", "reset"])
+def test_a_post_that_may_have_been_carried_out_is_repeated_if_it_reads(
+    dynamodb, service, operation, arguments, body, count, fault
+):
+    """After a status as after a reset. The POSTs of S3 can be repeated as its PUTs can."""
+    stub, _ = dynamodb
+    stub.answers(RESET if fault == "reset" else Answer(500, body))
+    send = getattr(client(service, stub.url), operation)
+    if "QueueUrl" in arguments:
+        arguments = {**arguments, "QueueUrl": f"{stub.url}/1/q"}
+    error = seen(lambda: send(**arguments))
+    known = kind_of(error)
+    assert (known.kind, known.is_ambiguous, stub.count) == (Kind.TRANSIENT, True, count)
+
+
 @pytest.mark.parametrize(
     ("code", "reasons", "kind", "count"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
-from mainstay.integrations.errors.shared import counted, frames
+from mainstay.integrations.errors.shared import Sent, counted, frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -198,15 +198,26 @@ def _request(error: BaseException) -> object:
     if carried is not None:
         return carried
     sent = (each.f_locals.get("request") for each in frames(error, "botocore.httpsession"))
-    return next((each for each in sent if each is not None), None)
+    found = next((each for each in sent if each is not None), None)
+    if found is not None:
+        return found
+    for each in frames(error, "botocore.client"):  # an error that was answered
+        made = each.f_locals.get("request_dict")
+        if isinstance(made, dict):
+            return Sent(made.get("method"), made.get("headers"))
+    return None
 
 
 def _only_reads(error: BaseException) -> bool:
-    """Whether a POST calls an operation that reads: DynamoDB and others send it in a header."""
+    """Whether a POST may be repeated: one of S3, or of an operation that reads."""
+    for each in frames(error, "botocore.client"):
+        operation = each.f_locals.get("operation_name")
+        if isinstance(operation, str):
+            service = each.f_locals["self"].meta.service_model.service_name
+            return service == "s3" or operation.startswith(_READS)
     target = attribute(attribute(_request(error), "headers"), "get")("X-Amz-Target")
     target = target.decode() if isinstance(target, bytes) else target
-    operation: str = target.rpartition(".")[2]
-    return operation.startswith(_READS)
+    return bool(target.rpartition(".")[2].startswith(_READS))
 
 
 def _repeated(error: Any) -> int:
