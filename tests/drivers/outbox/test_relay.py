@@ -236,6 +236,18 @@ def test_a_relay_in_a_thread_publishes_what_is_committed_and_stops(outbox_place)
             eventually(lambda: "d" in broker.got)
 
 
+def test_a_relay_polls_if_no_notification_arrives(postgres_url, monkeypatch):
+    """As behind a pool of connections that has no LISTEN."""
+    place, broker = postgres_place(postgres_url), Broker()
+    with engine_of(place) as engine:
+        relay = engine.outbox.relay(broker, poll=0.1)
+        monkeypatch.setattr(relay._table, "listen", lambda _wake, _stop: None)
+        with relay:
+            for name in "abc":
+                add(engine, place, name)
+                eventually(lambda name=name: name in broker.got)
+
+
 def test_stopping_finishes_what_is_being_published_and_gives_the_rest_back(outbox_place):
     began, go_on = threading.Event(), threading.Event()
     got = []

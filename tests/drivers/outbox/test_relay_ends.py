@@ -212,3 +212,93 @@ def test_a_relay_that_was_stopped_while_it_did_not_run_can_be_started(tmp_path):
         with relay:
             eventually(lambda: broker.got or not relay.is_running)
     assert broker.got == ["a"]
+
+
+def test_an_outcome_may_come_after_that_of_a_later_claim(tmp_path, monkeypatch):
+    """The first publish of a message was held up for so long that the second was there before it.
+
+    What is written of it is refused, and the relay goes on: it published and wrote nothing more.
+    """
+    place = sqlite_place(tmp_path)
+    began, go_on = threading.Event(), threading.Event()
+
+    def publish(message):
+        if message.id == "a" and message.attempt == 1:
+            began.set()
+            go_on.wait()
+
+    with engine_of(place) as engine:
+        add(engine, place, "a")
+        relay = engine.outbox.relay(publish, poll=0.01, lease=300.0)
+        monkeypatch.setattr("mainstay.drivers.outbox.relay.Relay._round", _claims_alone)
+        with relay:
+            began.wait()
+            place.execute("UPDATE mainstay_outbox SET lease_until = 1")
+            engine.outbox._opened().upkeep(DeadRules())
+            eventually(lambda: engine.outbox.counts() == {"SENT": 1})
+            eventually(lambda: not relay._flights)
+            go_on.set()
+            eventually(lambda: relay.counts.lost == 1)
+            add(engine, place, "b", aggregate="Y")
+            eventually(lambda: engine.outbox.counts() == {"SENT": 2})
+
+
+@pytest.mark.req("EF-10")
+def test_nothing_is_published_beside_a_message_that_has_ended_its_worker(outbox_place):
+    """If it does that again, no other message is charged for it."""
+    beside = []
+    with engine_of(outbox_place) as engine:
+        add(engine, outbox_place, "poison")
+        table = engine.outbox._opened()
+        table.claim(1, 0.001, "dead", is_idle=True)
+        eventually(lambda: table.upkeep(DeadRules()).recovered)
+        add(engine, outbox_place, "b", aggregate="Y")
+
+        async def publish(message):
+            if message.id == "poison":
+                await asyncio.sleep(0.3)
+                beside.append((await asyncio.to_thread(engine.outbox.get, "b")).phase.value)
+
+        drained(engine.outbox.relay(publish), engine)
+    assert beside == ["ready"]
+
+
+@pytest.mark.req("EF-14")
+def test_later_messages_wait_until_a_death_is_written(outbox_place, monkeypatch):
+    """The relay fails to write it: what was not dead is published first by the next one."""
+    got, dying = [], []
+
+    def publish(message):
+        if message.id == "a" and not dying:
+            dying.append(message.id)
+            raise ValueError("no such topic")
+        got.append(message.id)
+
+    def fails(*_args):
+        raise RuntimeError("the disk is full")
+
+    with engine_of(outbox_place) as engine:
+        add(engine, outbox_place, "a", "b")
+        relay = engine.outbox.relay(publish, lease=0.3)
+        with monkeypatch.context() as patched:
+            patched.setattr(relay._table, "settle", fails)
+            with pytest.raises(RuntimeError, match="disk is full"):
+                relay.drain()
+        drained(engine.outbox.relay(publish), engine)
+    assert got == ["a", "b"]
+
+
+def test_later_messages_of_a_batch_go_on_once_a_death_is_written(outbox_place):
+    """In the same claim: a batch of dead ones costs no claim for each."""
+    got = []
+
+    def publish(message):
+        if message.id in "bd":
+            raise ValueError("no such topic")
+        got.append(message.id)
+
+    with engine_of(outbox_place) as engine:
+        add(engine, outbox_place, *"abcde")
+        counts = engine.outbox.relay(publish).drain()
+        assert (counts.published, counts.dead, counts.given_back) == (3, 2, 0)
+    assert got == ["a", "c", "e"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -26,7 +27,7 @@ from mainstay.runtime.background import detached_thread
 from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
     from typing import Self, TypeVar
 
     from mainstay.core.outbox.entry import Entry
@@ -84,6 +85,8 @@ class _Flight(Struct):
     until: float
     """On the monotonic clock: the lease of the claim, or of its last renewal."""
     is_lost: bool = False
+    death: asyncio.Future[bool] | None = None
+    """Of an entry that is dead: whether that was written, and accepted."""
 
 
 class Relay:
@@ -189,9 +192,11 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._wake, self._ended = asyncio.Event(), asyncio.Event()
         self._flights: dict[str, _Flight] = {}
-        self._finished: list[tuple[Entry, Settlement]] = []
+        self._finished: list[tuple[_Flight, Settlement]] = []
         self._settled_soon = 0
         """Flights that have ended, and whose outcome is not written yet."""
+        self._suspect: _Flight | None = None
+        """One that has ended a worker before: nothing is claimed beside it."""
         self._lanes: set[asyncio.Task[None]] = set()
         self._next_upkeep = self._next_purge = self._offset = 0.0
         self._is_ending = False
@@ -253,6 +258,8 @@ class Relay:
 
     def _has_room(self) -> bool:
         """Whether to claim: one more batch while one is published, and while others are written."""
+        if self._suspect is not None:
+            return False
         under_way, batch = len(self._flights), self._options.batch
         return under_way - self._settled_soon <= batch and under_way <= _MOST_BATCHES * batch
 
@@ -277,7 +284,9 @@ class Relay:
         if batch.entries:
             self._offset = batch.now - clock.current.monotonic()
         for entry in batch.entries:
-            self._flights[entry.id] = _Flight(entry, until)
+            flight = self._flights[entry.id] = _Flight(entry, until)
+            if entry.crashes:
+                self._suspect = flight
         lanes: dict[str, list[_Flight]] = {}
         for entry in batch.entries:
             lanes.setdefault(entry.aggregate or f"\0{entry.id}", []).append(self._flights[entry.id])
@@ -288,36 +297,54 @@ class Relay:
 
     async def _lane(self, flights: Sequence[_Flight]) -> None:
         """Publishes entries one after the other, until one has to wait."""
-        for index, flight in enumerate(flights):
-            if self._is_ending or self._stop.is_set() or not self._is_ours(flight):
-                self._give_back(flights[index:])
-                return
-            try:
-                done = await self._attempts.attempt(flight.entry, self._now)
-            except asyncio.CancelledError:  # with every task of the loop; it may have arrived
-                self._give_back(flights[index:])
-                raise
-            ended = [(flight.entry, done)]
-            if done.blocks:
-                rest = flights[index + 1 :]
-                ended += [(each.entry, given_back(each.entry, is_behind=True)) for each in rest]
+        left = deque(flights)
+        try:
+            while left and self._may_publish(left[0]) and await self._goes_on(left):
+                pass
+        except asyncio.CancelledError:  # with every task of the loop; it may have arrived
+            self._give_back(left)
+            raise
+        self._give_back(left)
+
+    async def _goes_on(self, left: deque[_Flight]) -> bool:
+        """Publishes the first of some entries; whether the next one may be published.
+
+        What is dead no longer holds its aggregate. If that were not in the table before a later
+        entry is published, and could not be written, another relay would publish the earlier one
+        after the later one.
+        """
+        flight = left[0]
+        done = await self._attempts.attempt(flight.entry, self._now)
+        left.popleft()
+        ended = [(flight, done)]
+        if done.blocks:
+            ended += [(each, given_back(each.entry, is_behind=True)) for each in left]
+            left.clear()
+        self._ends(ended)
+        if not (done.is_dead and left):
+            return True
+        flight.death = asyncio.get_running_loop().create_future()
+        return await flight.death
+
+    def _may_publish(self, flight: _Flight) -> bool:
+        """Whether the relay goes on, and the lease is certain.
+
+        A worker that was stopped for longer than its lease publishes nothing more.
+        """
+        is_ending = self._is_ending or self._stop.is_set()
+        return not is_ending and not flight.is_lost and clock.current.monotonic() < flight.until
+
+    def _give_back(self, flights: Iterable[_Flight]) -> None:
+        ended = [(each, given_back(each.entry, is_behind=False)) for each in flights]
+        if ended:
             self._ends(ended)
-            if done.blocks:
-                return
 
-    def _give_back(self, flights: Sequence[_Flight]) -> None:
-        self._ends([(each.entry, given_back(each.entry, is_behind=False)) for each in flights])
-
-    def _ends(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
+    def _ends(self, ended: Sequence[tuple[_Flight, Settlement]]) -> None:
         self._finished.extend(ended)
         self._settled_soon += len(ended)
         self._ended.set()
         if not self._wake.is_set() and self._has_room():
             self._wake.set()
-
-    def _is_ours(self, flight: _Flight) -> bool:
-        """Whether the lease is certain: a worker that was stopped publishes nothing more."""
-        return not flight.is_lost and clock.current.monotonic() < flight.until
 
     def _now(self) -> float:
         """The clock of the table, as of the last claim."""
@@ -338,8 +365,9 @@ class Relay:
         ended, self._finished = self._finished, []
         if not ended:
             return
+        accepted: Container[str] = ()
         try:
-            await self._settle(ended)
+            accepted = await self._settle(ended)
             self._is_down = False
         except asyncio.CancelledError:  # with every task of the loop
             self._finished[:0] = ended  # the end of the relay writes it
@@ -347,14 +375,23 @@ class Relay:
         except Exception as error:  # leases run out, and others take over
             self._failure, self._is_down = error, True
             report(error, "the relay of %s could not write outcomes", self._table.url)
-        for entry, _ in ended:
-            if self._flights[entry.id].entry is entry:  # or it was claimed again after its lease
-                del self._flights[entry.id]
+        for flight, _ in ended:
+            self._forget(flight, is_accepted=flight.entry.id in accepted)
         self._settled_soon -= len(ended)
         self._wake.set()
 
-    async def _settle(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
-        entries, done = [each[0] for each in ended], [each[1] for each in ended]
+    def _forget(self, flight: _Flight, *, is_accepted: bool) -> None:
+        """An entry is no longer under way."""
+        if self._flights.get(flight.entry.id) is flight:  # or it was claimed again after its lease
+            del self._flights[flight.entry.id]
+        if self._suspect is flight:
+            self._suspect = None
+        if flight.death is not None and not flight.death.done():
+            flight.death.set_result(is_accepted)
+
+    async def _settle(self, ended: Sequence[tuple[_Flight, Settlement]]) -> Container[str]:
+        """Writes outcomes; the ids of those that were accepted."""
+        entries, done = [each[0].entry for each in ended], [each[1] for each in ended]
         until = clock.current.monotonic() + self._options.lease
         kept: set[str] | None = None
         is_repeat = False
@@ -368,9 +405,10 @@ class Relay:
                 await asyncio.sleep(min(self._options.poll, self._options.lease / 10))
         # A write that is repeated may find its own first attempt, whose reply was lost.
         accepted = {each.id for each in done} if is_repeat else kept
-        self._reports.settled(ended, accepted, self._now())
+        self._reports.settled(zip(entries, done, strict=True), accepted, self._now())
         if any(each.is_dead for each in done):
             await self._step(self._reports.raise_items)
+        return accepted
 
     async def _renewing(self) -> None:
         """Renews the leases of what is under way, at a third of their length."""
