@@ -302,3 +302,35 @@ def test_later_messages_of_a_batch_go_on_once_a_death_is_written(outbox_place):
         counts = engine.outbox.relay(publish).drain()
         assert (counts.published, counts.dead, counts.given_back) == (3, 2, 0)
     assert got == ["a", "c", "e"]
+
+
+def test_retention_keeps_up_with_what_is_published(outbox_place, monkeypatch):
+    """What a purge has left over is deleted at the next look, not a minute later."""
+    monkeypatch.setattr("mainstay.drivers.outbox.relay._PURGED", 2)
+    monkeypatch.setattr("mainstay.drivers.outbox.relay._PURGES", 2)
+    with engine_of(outbox_place) as engine:
+        for name in "abcdefghijk":
+            add(engine, outbox_place, name, aggregate=name)
+        engine.outbox.relay(Broker()).drain()
+        with engine.outbox.relay(Broker(), retention=0.0, poll=0.02):
+            eventually(lambda: engine.outbox.counts() == {})
+
+
+@pytest.mark.parametrize("how", ["purge", "retention"])
+def test_notes_of_consumers_are_purged_without_messages(outbox_place, how):
+    """All that are old enough; before, a thousand at each purge."""
+    with engine_of(outbox_place) as engine:
+        with outbox_place.connect() as connection:
+            for number in range(2500):
+                connection.execute(
+                    "INSERT INTO mainstay_consumed (consumer, message_id)"
+                    f" VALUES ('mailer', '{number}')"
+                )
+            connection.execute("UPDATE mainstay_consumed SET consumed_at = consumed_at - 5")
+        if how == "purge":
+            assert engine.outbox.purge(3600.0) == engine.outbox.purge(0.0) == 0
+        else:
+            engine.outbox.relay(Broker(), retention=0.0).drain()
+        with outbox_place.connect() as connection:
+            found = connection.execute("SELECT count(*) FROM mainstay_consumed").fetchone()
+    assert found == (0,)

@@ -51,6 +51,8 @@ _LONGEST_JOIN = 2.0
 """Seconds for which the thread that listens is waited for: it may be connecting."""
 _PURGE_EVERY, _PURGES, _PURGED = 60.0, 10, 1000
 """Seconds between two purges, steps of each, and entries of a step."""
+_PURGE_PAUSE = 4.0
+"""The pause after a purge that leaves something over, as a multiple of the time it took."""
 
 
 class RelayOptions(Struct, frozen=True):
@@ -439,17 +441,21 @@ class Relay:
             if found.has_unreported:
                 await self._step(self._reports.raise_items)
             if self._options.retention is not None and now >= self._next_purge:
-                self._next_purge = now + _PURGE_EVERY
-                await self._purge(self._options.retention)
+                await self._purge(self._options.retention, now)
             now = clock.current.monotonic()
             self._next_upkeep = now + self._until_next(found)
         return max(0.0, self._next_upkeep - now)
 
-    async def _purge(self, retention: float) -> None:
-        """Deletes what has ended long ago, in small steps; the rest in the next minute."""
+    async def _purge(self, retention: float, now: float) -> None:
+        """Deletes what has ended long ago, in small steps; the rest soon, between claims."""
         for _ in range(_PURGES):
-            if await self._step(lambda: self._table.purge(retention, _PURGED)) < _PURGED:
+            entries = await self._step(lambda: self._table.purge(retention, _PURGED))
+            notes = await self._step(lambda: self._table.forget(retention, _PURGED))
+            if entries < _PURGED and notes < _PURGED:
+                self._next_purge = now + _PURGE_EVERY
                 return
+        ended = clock.current.monotonic()
+        self._next_purge = ended + _PURGE_PAUSE * (ended - now)
 
     def _until_next(self, found: UpkeepReport) -> float:
         if found.next_at is None:

@@ -134,10 +134,12 @@ class PostgresOutbox:
         return self._drive("read", steps.oldest_age)
 
     def purge(self, age: float, limit: int = 1000) -> int:
-        """Deletes entries that ended some time ago, and notes of consumed messages; how many."""
-        count = self._drive("purge", lambda: steps.purge(age, limit))
-        self._drive("purge", lambda: steps.forget(age, limit))
-        return count
+        """Deletes entries that ended some time ago; how many."""
+        return self._drive("purge", lambda: steps.purge(age, limit))
+
+    def forget(self, age: float, limit: int = 1000) -> int:
+        """Deletes notes of messages that were consumed some time ago; how many."""
+        return self._drive("purge", lambda: steps.forget(age, limit))
 
     def listen(self, wake: Callable[[], object], stop: threading.Event) -> None:
         """Calls `wake` when entries were committed, until `stop` is set; for a thread."""

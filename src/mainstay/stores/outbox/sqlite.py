@@ -215,8 +215,12 @@ class SqliteOutbox:
         return max(0.0, self._now() - min(known)) if known else None
 
     def purge(self, age: float, limit: int = 1000) -> int:
-        """Deletes entries that ended some time ago, and notes of consumed messages; how many."""
+        """Deletes entries that ended some time ago; how many."""
         return self._write("purge", _purge, self._now() - age, limit)
+
+    def forget(self, age: float, limit: int = 1000) -> int:
+        """Deletes notes of messages that were consumed some time ago; how many."""
+        return self._write("purge", _forget, self._now() - age, limit)
 
     def listen(self, wake: Callable[[], object], stop: threading.Event) -> None:
         """Returns at once: SQLite notifies nobody, and relays poll."""
@@ -398,12 +402,15 @@ def _purge(connection: sqlite3.Connection, before: float, limit: int) -> int:
     ids = connection.execute(_ENDED, (before, limit)).fetchall()
     connection.executemany("UPDATE mainstay_outbox SET phase = 'purged' WHERE id = ?", ids)
     connection.executemany("DELETE FROM mainstay_outbox WHERE id = ?", ids)
-    connection.execute(
+    return len(ids)
+
+
+def _forget(connection: sqlite3.Connection, before: float, limit: int) -> int:
+    return connection.execute(
         "DELETE FROM mainstay_consumed WHERE (consumer, message_id) IN (SELECT consumer,"
         " message_id FROM mainstay_consumed WHERE consumed_at <= ? LIMIT ?)",
         (before, limit),
-    )
-    return len(ids)
+    ).rowcount
 
 
 def _rows(connection: sqlite3.Connection, query: str, *values: Any) -> list[Entry]:
