@@ -203,3 +203,19 @@ def test_the_relay_ends_gracefully(place, tmp_path, number):
     assert process.returncode == 0, errors
     assert (tmp_path / "ended").exists()
     assert json.loads(out)["published"] == 1
+
+
+def test_the_relay_fails_if_its_table_is_gone(run, place, tmp_path, monkeypatch):
+    """A supervisor starts it again only if its exit code is not 0."""
+    (tmp_path / "shop.py").write_text(
+        "import sqlite3\n"
+        "def publish(message):\n"
+        "    connection = sqlite3.connect('app.db', timeout=30.0)\n"
+        "    connection.execute('DROP TABLE mainstay_outbox')\n"
+        "    connection.close()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["outbox", "relay", "--publish", "python:shop:publish", "--poll", "0.05"]
+    done = run(*words, "--store", place)
+    assert done.returncode != 0
+    assert "mainstay outbox schema" in done.stderr.splitlines()[-1]

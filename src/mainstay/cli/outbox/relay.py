@@ -13,6 +13,7 @@ from mainstay.cli.inbox.identity import opened, store_option
 from mainstay.cli.options import Seconds, configured, example, json_option
 from mainstay.cli.outbox.show import outbox_option, outbox_url
 from mainstay.cli.screen.output import write, write_error, write_json
+from mainstay.runtime.background import detached_thread
 
 if TYPE_CHECKING:
     from mainstay.drivers.outbox.relay import Relay
@@ -83,11 +84,24 @@ def relay(
 
 
 def _run(made: Relay) -> None:
-    """In a thread: the signal handler may only set an event."""
-    stop = threading.Event()
+    """In a thread: the signal handler may only set an event. Raises what has ended the relay."""
+    stop, failures = threading.Event(), list[BaseException]()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stop.set())
-    made.start()
-    while made.is_running and not stop.wait(0.2):
+
+    def run() -> None:
+        try:
+            made.run()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            stop.set()
+
+    thread = detached_thread(run, "mainstay-relay")
+    thread.start()
+    while not stop.wait(0.2):
         pass
     made.stop()
+    thread.join()
+    for failure in failures:
+        raise failure
