@@ -184,8 +184,19 @@ class PostgresOutbox:
         if not creates and version == 0:
             raise schema.missing(self.url, self.dialect)
         if creates:
-            self._drive("migrate", lambda: _migrate(self.url))
+            self._migrated(version)
         else:
+            schema.check(self.dialect, version, self.url)
+
+    def _migrated(self, version: int) -> None:
+        """Brings the tables up to date, or raises with the command that prints what to apply."""
+        try:
+            self._drive("migrate", lambda: _migrate(self.url))
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+                raise
+            if version == 0:
+                raise schema.missing(self.url, self.dialect, error.__cause__) from error
             schema.check(self.dialect, version, self.url)
 
 
