@@ -231,6 +231,16 @@ def test_a_compensation_that_fails(request, engine, executor):
     assert steps.calls[4:] == ["-b", "-a"]
 
 
+def test_a_deadline_ends_the_retries_of_a_step(request, executor):
+    """What is done is undone; before, a step on Temporal was retried for as long as its policy."""
+    steps, down = Steps(), [OSError("down")] * 10_000
+    patient = QUICK.replace(max_attempts=9_000, backoff=Backoff.constant(0.2))
+    saga = named(request, steps("a"), steps("b", fail=down, policy=patient), deadline=2.0)
+    assert isinstance(executor.run(saga), Exception)
+    assert steps.calls[-1] == "-a"
+    assert steps.calls.count("b") < 20
+
+
 # --- Temporal alone -------------------------------------------------------------------------------
 
 
@@ -266,6 +276,39 @@ def test_cancel(request, engine, temporal_address):
     saga = named(request, steps("a"), SagaStep("b", act, policy=ONCE), steps("c"))
     assert isinstance(OnTemporal(engine, temporal_address).run(saga), CallCancelled)
     assert steps.calls == ["a", "-a"]
+
+
+def test_a_decision_that_arrives_twice_is_one(request, engine, temporal_address):
+    """Two processes forward it at once: the saga is stuck again, and waits for another decision."""
+    steps = Steps()
+    saga = named(
+        request,
+        steps("a", fail_undo=[OSError("down")]),
+        steps("b", fail_undo=[OSError("down")]),
+        steps("c", fail=[ValueError("closed")]),
+    )
+    assert OnTemporal(engine, temporal_address).run(saga) == "stuck"
+    decide(engine, "retry")
+
+    async def main():
+        client = await Client.connect(temporal_address)
+        async with temporal.saga_worker(client, engine, [saga], task_queue=QUEUE):
+            (item,) = [each for each in engine.inbox.all() if each.status == "decided"]
+            handle = client.get_workflow_handle(f"{saga.name}/1")
+            assert await temporal.forward_decisions(client, engine) == 1
+            while not list(engine.inbox):  # noqa: ASYNC110 -- raised by an activity
+                await asyncio.sleep(0.05)
+            order = {"action": "retry", "token": item.decision.token}
+            order["occasion"] = item.data["occasion"]
+            await handle.signal(temporal.SagaWorkflow.decide, order)
+            await asyncio.sleep(1.0)
+            assert steps.calls[3:] == ["-b", "-b", "-a"]
+            decide(engine, "retry")
+            assert await temporal.forward_decisions(client, engine) == 1
+            return (await asyncio.wait_for(handle.result(), 60.0))["state"]
+
+    assert asyncio.run(main()) == "compensated"
+    assert steps.calls[3:] == ["-b", "-b", "-a", "-a"]
 
 
 WORKER = """

@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 Request = dict[str, Any]
 """What a workflow is started with, as JSON; Temporal reads the annotations."""
 ESCALATE = "mainstay.saga.escalate"
+_SHORTEST = 0.001
+"""Seconds of a limit: Temporal takes none of 0."""
 
 
 # --- the workflow ---------------------------------------------------------------------------------
@@ -95,8 +97,9 @@ class SagaWorkflow:
             end = await self._drive(*self._claimed())
             if end.state is not SagaState.STUCK:
                 return self._ended(end)
-            await workflow.wait_condition(lambda: bool(self._decisions))
-            self._resolve(self._decisions.pop(0))
+            while self._is_stuck():
+                await workflow.wait_condition(lambda: bool(self._decisions))
+                self._resolve(self._decisions.pop(0))
 
     @workflow.signal
     def decide(self, decision: Request) -> None:
@@ -136,9 +139,15 @@ class SagaWorkflow:
         assert isinstance(answer, Claimed)
         return answer, self._epoch > 1
 
+    def _is_stuck(self) -> bool:
+        return decode(self._value or b"").state is SagaState.STUCK
+
     def _resolve(self, decision: Request) -> None:
+        """Carries a decision out, unless it is about another time at which the saga was stuck."""
         record = decode(self._value or b"")
         stuck = "" if record.stuck is None else record.stuck.item
+        if decision.get("occasion", stuck) != stuck:
+            return
         self._write(
             Resolve(
                 decision["action"],
@@ -166,7 +175,7 @@ class SagaWorkflow:
         if type(effect) is Write:
             return self._write(effect.command)
         if type(effect) is RunSteps:
-            return await self._run_steps(effect.steps)
+            return await self._run_steps(effect.steps, effect.left)
         if type(effect) is AwaitStep:
             return await self._group.get()
         if type(effect) is UndoStep:
@@ -175,26 +184,33 @@ class SagaWorkflow:
             return None
         return await self._escalate()
 
-    async def _run_steps(self, steps: tuple[int, ...]) -> Outcome:
+    async def _run_steps(self, steps: tuple[int, ...], left: float | None) -> Outcome:
         if len(steps) == 1:
-            return await self._activity(steps[0])
+            return await self._activity(steps[0], left)
 
         async def one(step: int) -> None:
-            self._group.put_nowait(await self._activity(step))
+            self._group.put_nowait(await self._activity(step, left))
 
         self._tasks = {asyncio.create_task(one(step)) for step in steps}
         return await self._group.get()
 
-    async def _activity(self, step: int, *, is_undo: bool = False) -> Outcome:
-        """One action or compensation, which Temporal repeats as its policy has it."""
+    async def _activity(
+        self, step: int, left: float | None = None, *, is_undo: bool = False
+    ) -> Outcome:
+        """One action or compensation, which Temporal repeats as its policy has it.
+
+        It ends at the deadline of the saga, in `left` seconds.
+        """
         retry = self._request["undo" if is_undo else "action"][step]
+        limits = [each for each in (retry["whole"], left) if each is not None]
+        whole = max(min(limits), _SHORTEST) if limits else None
         name = _activity_name(self._saga, step, is_undo=is_undo)
         try:
             done = await workflow.execute_activity(
                 name,
                 self._given(),
                 start_to_close_timeout=timedelta(seconds=retry["attempt"]),
-                schedule_to_close_timeout=retry["whole"] and timedelta(seconds=retry["whole"]),
+                schedule_to_close_timeout=None if whole is None else timedelta(seconds=whole),
                 retry_policy=TemporalRetry(
                     initial_interval=timedelta(seconds=retry["initial"]),
                     backoff_coefficient=retry["factor"],
@@ -456,10 +472,14 @@ async def forward_decisions(client: Client, engine: Any) -> int:
             "why": f"{decision.by}: {decision.why}",
             "evidence": decision.evidence,
             "token": decision.token,
+            "occasion": item.data["occasion"],
         }
         await handle.signal(SagaWorkflow.decide, order)
-        engine.sagas.forwarded.add(item.id)
-        engine.inbox.carry_out(item.id)
+        engine.sagas.forwarded.add(decision.token)
+        try:
+            engine.inbox.carry_out(item.id)
+        finally:
+            engine.sagas.forwarded.discard(decision.token)
         count += 1
     return count
 

@@ -29,12 +29,13 @@ _RESULTS = {
 def stuck_sagas(records: SagaRecords, forwarded: set[str]) -> Room:
     """Lets a saga go on as was decided; recovery carries it out.
 
-    A decision on a saga of another executor is carried out when it was forwarded.
+    A decision on a saga of another executor is carried out when it was forwarded, which its token
+    shows: the saga may be stuck again, and the item of that has the same id.
     """
 
     def settle(item: Item, decision: Decision) -> str | None:
         if item.data.get("temporal"):
-            return "the workflow was signalled" if item.id in forwarded else None
+            return "the workflow was signalled" if decision.token in forwarded else None
         address = str(item.data.get("address", item.subject))
         command = Resolve(
             decision.action,

@@ -53,7 +53,7 @@ class Sagas:
         self._parts = parts
         self._runner = Runner(parts)
         self.forwarded: set[str] = set()
-        """Items whose decisions were forwarded to another executor of sagas, such as Temporal."""
+        """Tokens of decisions that were forwarded to another executor of sagas, as Temporal is."""
         self.settle = stuck_sagas(parts.records, self.forwarded)
         """Carries out a decision on an item of the inbox."""
 
