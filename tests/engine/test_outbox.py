@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import unittest.mock
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -267,10 +268,9 @@ def _django_settings():
     settings._wrapped = before
 
 
-def django_connection(place):
+def django_connections(place):
+    """The handler of Django for a place, as `django.db.connections` is one."""
     import django
-    from django.db.backends.postgresql.base import DatabaseWrapper as Postgres
-    from django.db.backends.sqlite3.base import DatabaseWrapper as Sqlite
     from django.db.utils import ConnectionHandler
 
     django.setup()
@@ -286,14 +286,13 @@ def django_connection(place):
             "USER": known["user"], "HOST": known["host"], "PORT": known["port"],
             "OPTIONS": {"options": known["options"]},
         }  # fmt: skip
-    made = Sqlite if place.dialect == "sqlite" else Postgres
-    return made(ConnectionHandler({"default": given})["default"].settings_dict, "default")
+    return ConnectionHandler({"default": given})
 
 
 @pytest.mark.usefixtures("_django_settings")
 def test_django(outbox_place):
     """A connection of Django, in `atomic()`; outside of it the message is refused."""
-    connection = django_connection(outbox_place)
+    connection = django_connections(outbox_place)["default"]
     with engine_of(outbox_place) as engine:
         engine.outbox.counts()
         with pytest.raises(StoreError, match="atomic"):
@@ -304,6 +303,45 @@ def test_django(outbox_place):
         connection.commit()
         assert [message.payload for message in published(engine)] == [b"\x00%s\xff"]
     connection.close()
+
+
+@pytest.mark.usefixtures("_django_settings")
+def test_the_connection_of_a_request(outbox_place):
+    """`django.db.connection`, which leads to that of the thread; in `atomic()`, and in one of it.
+
+    The tables are created with the first message, and what a savepoint rolls back is not there.
+    """
+    from django.db.transaction import Atomic
+    from django.utils.connection import ConnectionProxy
+
+    handler = django_connections(outbox_place)
+    connection = ConnectionProxy(handler, "default")
+
+    class Within(Atomic):
+        def __enter__(self):
+            with patched(handler):
+                super().__enter__()
+
+        def __exit__(self, *ended):
+            with patched(handler):
+                super().__exit__(*ended)
+
+    with engine_of(outbox_place) as engine:
+        with pytest.raises(StoreError, match="atomic"):
+            engine.outbox.add(connection, topic="never", payload={})
+        with Within(None, True, False):
+            engine.outbox.add(connection, topic="a", payload={}, aggregate_id="X")
+            with pytest.raises(KeyError), Within(None, True, False):
+                engine.outbox.add(connection, topic="b", payload={}, aggregate_id="X")
+                raise KeyError
+            engine.outbox.add(connection, topic="c", payload={}, aggregate_id="X")
+        assert topics(engine) == ["a", "c"]
+    connection.close()
+
+
+def patched(handler):
+    """What `django.db.transaction` takes connections from."""
+    return unittest.mock.patch("django.db.transaction.connections", handler)
 
 
 def test_what_is_no_connection_is_refused():

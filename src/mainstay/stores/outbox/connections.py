@@ -234,7 +234,7 @@ def _on_django(connection: Any, statement: str, values: Values) -> Rows:
 
 def _of_proxy(proxy: Any) -> CallerConnection:
     """`django.db.connection` leads to the connection of the current thread."""
-    return _of_django(getattr(proxy._connections, proxy._alias))  # noqa: SLF001
+    return _of_django(proxy._connections[proxy._alias])  # noqa: SLF001
 
 
 def _no_transaction(instead: str) -> StoreError:
