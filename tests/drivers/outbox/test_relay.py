@@ -173,8 +173,9 @@ def test_an_open_circuit_charges_no_attempt(outbox_place):
         for _ in range(5):
             relay.drain()
         assert relay.counts.refused >= 1
-        assert engine.outbox.get("a").attempts <= 1
-        assert engine.outbox.get("y").attempts <= 1
+        counts = relay.counts
+        attempts = [engine.outbox.get(name).attempts for name in "aby"]
+        assert sum(attempts) == counts.published + counts.retried <= 2
         waits = [each.next_at for each in engine.outbox.entries("PENDING") if each.next_at]
         assert max(waits) - time.time() > 60.0
 
@@ -222,7 +223,9 @@ def test_a_relay_in_a_thread_publishes_what_is_committed_and_stops(outbox_place)
     """Woken by NOTIFY on PostgreSQL, by polling on SQLite."""
     broker = Broker()
     with engine_of(outbox_place) as engine:
-        relay = engine.outbox.relay(broker, poll=0.05 if outbox_place.dialect == "sqlite" else 5.0)
+        relay = engine.outbox.relay(
+            broker, poll=0.05 if outbox_place.dialect == "sqlite" else 3600.0
+        )
         with relay:
             with pytest.raises(UsageError, match="running already"):
                 relay.start()

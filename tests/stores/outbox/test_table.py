@@ -438,6 +438,28 @@ def test_adding_takes_no_lock_that_another_waits_for(postgres):
     assert set(postgres.ids()) == {"a", "b", "c"}
 
 
+def test_a_claim_takes_nothing_behind_what_another_claim_has_locked(postgres):
+    """The other has not written yet what it takes: the entry is ready, and is not to be had."""
+    postgres.add("a", "b")
+    postgres.add("y", aggregate="Y")
+    with psycopg.connect(postgres.url) as other:
+        other.execute("SELECT 1 FROM mainstay_outbox WHERE id = 'a' FOR UPDATE")
+        assert postgres.ids() == ["y"]
+        assert postgres.phases() == {"a": "ready", "b": "ready", "y": "claimed"}
+    assert postgres.ids() == ["a", "b"]
+
+
+def test_a_claim_while_an_outcome_is_written(postgres):
+    """What is behind it is neither claimed nor parked: nothing would make it ready again."""
+    postgres.add("a", "b")
+    postgres.claim(1)
+    with psycopg.connect(postgres.url) as other:
+        other.execute("UPDATE mainstay_outbox SET phase = 'sent', ended_at = 1 WHERE id = 'a'")
+        batch = postgres.claim(token="two")
+        assert (batch.entries, batch.seen, batch.parked) == ((), 1, 0)
+    assert postgres.ids(token="two") == ["b"]
+
+
 def test_no_row_stays_parked_if_two_entries_of_an_aggregate_end_at_once(postgres):
     """Whoever commits last releases: both lock what holds the aggregate."""
     for turn in range(10):
