@@ -529,6 +529,23 @@ def test_patient_by_default(engine):
     assert len(calls) == 8
 
 
+@pytest.mark.parametrize("given", [None, RetryPolicy(max_attempts=3, retry_on=OSError)])
+def test_a_compensation_and_what_it_calls_may_both_retry(engine, given):
+    """Whether the policy is the patient one or its own: no warning, and nobody stands back."""
+    calls = []
+    inner = RetryPolicy(max_attempts=2, retry_on=OSError)
+
+    def fetch():
+        calls.append(1)
+        raise ConnectionRefusedError
+
+    step = SagaStep("a", lambda: 1, lambda: inner.call(fetch), compensate_policy=given)
+    saga = Saga("t", [step, Steps()("b", fail=ValueError("x"))])
+    with virtual_time(), pytest.raises(CompensationFailedError):
+        engine.sagas.run(saga)
+    assert len(calls) == 2 * (8 if given is None else 3)
+
+
 # --- recovery -------------------------------------------------------------------------------------
 
 

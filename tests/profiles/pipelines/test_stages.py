@@ -17,7 +17,12 @@ from mainstay.errors import (
     StoredValueError,
     UsageError,
 )
-from mainstay.profiles.pipelines import GovernanceBlocked, PipelineHalted, SchemaValidationError
+from mainstay.profiles.pipelines import (
+    PIPELINE_POLICY,
+    GovernanceBlocked,
+    PipelineHalted,
+    SchemaValidationError,
+)
 from tests.profiles.pipelines.places import Down, Flaky, Place, operator, stage
 
 
@@ -34,6 +39,24 @@ def test_a_generator_is_no_stage(function):
     """A call would run nothing of it, and the stage would be done."""
     with pytest.raises(PolicyError, match="no generator"):
         stage("poll", function)
+
+
+POLICY = PIPELINE_POLICY.replace(nested="collapse")
+
+
+@pytest.mark.parametrize(
+    ("options", "nested"),
+    [
+        ({}, "allow"),
+        ({"max_attempts": 2}, "allow"),
+        ({"policy": POLICY}, "allow"),
+        ({"policy": POLICY.replace(nested="warn")}, "warn"),
+        ({"policy": POLICY.replace(nested="refuse")}, "refuse"),
+    ],
+)
+def test_a_stage_and_what_it_calls_may_both_retry(options, nested):
+    """Unless its policy declares otherwise."""
+    assert stage("poll", lambda: 1, **options).policy.nested == nested
 
 
 @pytest.mark.parametrize("returned", [rows, arows, lambda: iter([1]), lambda: map(str, [1])])
