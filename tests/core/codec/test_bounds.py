@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -51,8 +52,21 @@ class Bits(enum.IntFlag):
     ONE = 1
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a record may hold a set in."""
+
+    held: object
+
+
 def hexed(number):
     return {"$int": f"{number:x}"}
+
+
+def sets_of(members, top=0):
+    """As many sets, each of all members but the last, and one that the others have not."""
+    ends = [hexed((5000 + 1000 * top + n) * sys.hash_info.modulus) for n in range(len(members))]
+    return [{"$frozenset": [*members[:-1], end]} for end in ends]
 
 
 def decoded(value):
@@ -71,6 +85,27 @@ COSTLY = {
     "a dict": {"$dict": [[hexed(each), 1] for each in COLLIDING]},
     "a set of tuples": {
         "$set": [{"$tuple": [-1 - (n >> bit & 1) for bit in range(11)]} for n in range(2048)]
+    },
+    "a set of sets": {"$set": sets_of([hexed(each) for each in COLLIDING[:140]])},
+    "a dict of sets": {
+        "$dict": [[each, 1] for each in sets_of([hexed(each) for each in COLLIDING[:140]])]
+    },
+    "a set of sets in tuples": {
+        "$set": [{"$tuple": [each]} for each in sets_of([hexed(n) for n in COLLIDING[:140]])]
+    },
+    "sets of sets of sets": {
+        "$set": sets_of(
+            [
+                {"$frozenset": each}
+                for each in [sets_of([hexed(n) for n in COLLIDING[:12]], top) for top in range(12)]
+            ]
+        )
+    },
+    "a set of dataclasses": {
+        "$set": [
+            {"$object": [__name__, "Held", {"held": each}]}
+            for each in sets_of([hexed(n) for n in COLLIDING[:140]])
+        ]
     },
     "a dict whose hashes differ": 0,
     "a set whose hashes differ": 0,
@@ -104,6 +139,11 @@ def test_a_record_that_would_take_minutes_is_refused(what):
         {n: n for n in range(-5000, 5000)},
         {(x, y, z) for x in range(-9, 9) for y in range(-9, 9) for z in range(-9, 9)},
         {*COLLIDING[:100], *range(1000)},
+        {frozenset({-1, *range(2000)}), frozenset({-2, *range(2000)})},
+        {frozenset({(x, y), (y, x)}) for x in range(-9, 9) for y in range(-9, 9)},
+        {(n, frozenset({-1 - n % 2})) for n in range(3000)},
+        {Held((x, y)) for x in range(-9, 9) for y in range(-9, 9)},
+        {(-1 - (n >> 1 & 1), -1 - (n & 1), *range(200)) for n in range(4)},
         frozenset(map(str, range(5000))),
         {n << 40: n for n in range(6000)},
         {n << 40 for n in range(6000)},

@@ -2,8 +2,9 @@
 
 A record has a bounded size, and most values are read in the time that it takes to read their bytes.
 These are the others: a fraction is reduced, a Flag is taken apart bit by bit, members of a set or
-keys of a dict with equal hashes are compared with each other, and hashes of numbers can be chosen
-so that the search for a free slot passes most of the slots that are taken.
+keys of a dict with equal hashes are compared with each other (comparisons.py has what that takes if
+they are sets themselves), and hashes of numbers can be chosen so that the search for a free slot
+passes most of the slots that are taken.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MOST_BITS = 250_000
 """Of a numerator or denominator; reducing such a fraction takes tenths of a second."""
 MOST_FLAGS = 10_000
 """Bits of a Flag."""
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of values without parts."""
 _FREE = 20_000
 """Comparisons of members with equal hashes that are always allowed; and four for each member."""
 
@@ -59,12 +62,21 @@ def spread(members: Sequence[UserValue], *, is_set: bool = False) -> Sequence[Us
     if count * (count - 5) > _FREE:
         same = Counter(map(hash, members)).values()
         if sum(each * (each - 1) for each in same) > _FREE + 4 * count:
-            raise StoredValueError(
-                f"a recorded set or dict of {count:,} has too many members with equal hashes"
-            )
+            raise _too_many_equal(count)
+    if count > 1 and not _PLAIN.issuperset(map(type, members)):
+        from mainstay.core.codec.comparisons import is_costly  # most sets hold plain values
+
+        if is_costly(members):
+            raise _too_many_equal(count)
     if count > _FEW and not all(type(each) is str for each in members):
         Slots(is_set=is_set).add_all(members)
     return members
+
+
+def _too_many_equal(count: int) -> StoredValueError:
+    return StoredValueError(
+        f"a recorded set or dict of {count:,} has too many members with equal hashes"
+    )
 
 
 class Slots:
