@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mainstay.audit.keys import make_key
+from mainstay.audit.open import load
+from mainstay.audit.stream import read_records
 from mainstay.core.audit.chain import Tail
+from mainstay.core.pipeline.ledger import VERSIONING, ledger_of
+from mainstay.core.pipeline.ledger_file import encode
 from mainstay.core.telemetry.record import Telemetry
-from mainstay.errors import StoreUnavailable, UsageError
+from mainstay.drivers.pipeline import ledger_files
+from mainstay.drivers.pipeline.ledger_files import LedgerFiles
+from mainstay.errors import ConfigError, LedgerError, StoreError, StoreUnavailable, UsageError
 from mainstay.events import CallSucceeded
+from mainstay.profiles.pipelines.governance import Governance
 from mainstay.runtime.private_files import NotPrivateError
 from mainstay.sinks.jsonl import JsonlSink
 from mainstay.sinks.telemetry.file import add_to_file, read_telemetry
@@ -50,6 +58,14 @@ def plant_dangling(path, mine):
 
 def plant_pipe(path, mine):
     os.mkfifo(path)
+
+
+def plant_ledger(path, mine):
+    """A ledger of mine elsewhere, with entries, and a link to it."""
+    target = path if mine is None else mine
+    target.write_bytes(encode(ledger_of(VERSIONING, [])))
+    if mine is not None:
+        path.symlink_to(mine)
 
 
 def add(folder):
@@ -105,6 +121,74 @@ def test_a_pipe_in_place_of_an_older_file_of_a_log_stops_no_reader(tmp_path):
     os.mkfifo(tmp_path / "audit.000001.jsonl")
     with pytest.raises(NotPrivateError, match="is no regular file"):
         JsonlJournal(tmp_path / "audit.jsonl").tail()
+
+
+def ledger(folder):
+    LedgerFiles(folder).write([], list, now=0.0)
+
+
+@pytest.mark.parametrize(
+    ("uses", "name"),
+    [
+        (add, "t.json"),
+        (lambda folder: read_telemetry(folder / "t.json"), "t.json"),
+        (lambda folder: load(folder / "t.json"), "t.json"),
+        (lambda folder: list(read_records(folder / "t.json")), "t.json"),
+        (ledger, "versioning_ledger.json"),
+        (lambda folder: Governance(folder / "t.json"), "t.json"),
+    ],
+    ids=["telemetry", "telemetry read", "log loaded", "log read", "ledger", "governance"],
+)
+def test_a_pipe_or_a_device_in_place_of_a_file_stops_nobody(tmp_path, uses, name):
+    """To open a pipe waits for the other side; to read a device fills memory."""
+    os.mkfifo(tmp_path / name)
+    with suppress(OSError, StoreError, UsageError, ConfigError):
+        uses(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    with suppress(OSError, StoreError, UsageError, ConfigError):
+        uses(tmp_path)
+    assert (tmp_path / name).is_symlink()
+
+
+@pytest.mark.parametrize("target", ["a pipe", "/dev/zero", "/dev/null"])
+def test_an_audit_log_is_not_written_to_what_is_no_file(tmp_path, target):
+    """A pipe that nobody reads would stop the process when it is full, a device keep nothing."""
+    if target == "a pipe":
+        os.mkfifo(tmp_path / "t.json")
+    else:
+        (tmp_path / "t.json").symlink_to(target)
+    with pytest.raises(StoreUnavailable, match="is no regular file"):
+        append(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["versioning_ledger.json", "pipeline_retry_log.json"])
+@pytest.mark.parametrize("plant", [plant_ledger, plant_dangling])
+def test_a_ledger_is_not_read_or_written_through_a_link(tmp_path, mine, plant, name):
+    """Its name is computed: a link there had another ledger of mine altered, or one created."""
+    plant(tmp_path / name, mine)
+    before = mine.read_bytes()
+    with pytest.raises(LedgerError, match=f"{name}.*is a link"):
+        ledger(tmp_path)
+    assert mine.read_bytes() == before
+    assert not (tmp_path / "created").exists()
+
+
+def test_a_ledger_that_becomes_a_link_while_it_is_written_is_replaced(tmp_path, mine, monkeypatch):
+    """Between look and write a link may come: it is replaced, not followed."""
+    plant_ledger(mine, None)
+    before, real = mine.read_bytes(), ledger_files.encode
+
+    def encode_late(found):
+        for name in ("versioning_ledger.json", "pipeline_retry_log.json"):
+            if not (tmp_path / name).exists():
+                (tmp_path / name).symlink_to(mine)
+        return real(found)
+
+    monkeypatch.setattr(ledger_files, "encode", encode_late)
+    ledger(tmp_path)
+    assert mine.read_bytes() == before
+    assert not (tmp_path / "versioning_ledger.json").is_symlink()
 
 
 def test_a_log_may_be_behind_a_link(tmp_path):

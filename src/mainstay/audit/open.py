@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreError, UsageError
 from mainstay.runtime.fork import load_before_fork
+from mainstay.runtime.private_files import open_regular
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -97,7 +98,7 @@ def load(where: Where) -> None:
 
 def _is_sqlite(path: str) -> bool:
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False

@@ -26,9 +26,11 @@ from mainstay.core.codec.reader import UNREADABLE
 from mainstay.core.events.codec import decode, encode
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import MainstayWarning, UsageError
+from mainstay.runtime.private_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from io import BufferedReader
     from typing import Any, TypeAlias
 
     Record: TypeAlias = tuple[str, bytes]
@@ -272,7 +274,7 @@ def _opener(source: Source) -> Callable[[], Iterable[Record]]:
 def read_records(where: str | Path) -> Iterator[Record]:
     """The events of an audit log, or of a file that has one on each line, with their writers."""
     if _is_plain(where):
-        with Path(where).open("rb") as lines:
+        with _opened(where) as lines:
             yield from (("", line) for line in lines if line.strip())
         return
     from mainstay.audit import read_log
@@ -286,10 +288,15 @@ def _is_plain(where: str | Path) -> bool:
     if isinstance(where, str) and "://" in where:
         return False
     try:
-        with Path(where).open("rb") as lines:
+        with _opened(where) as lines:
             return bool(read_fact(lines.readline(_LONGEST)).event_type)
     except (OSError, *UNREADABLE):
         return False
+
+
+def _opened(where: str | Path) -> BufferedReader:
+    """The file for reading; it is opened twice, so a pipe would lose its beginning."""
+    return open(where, "rb", opener=open_regular)
 
 
 def _names(wanted: str | Collection[str]) -> frozenset[str]:

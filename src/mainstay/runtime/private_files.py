@@ -272,9 +272,9 @@ def read_private(path: Path, limit: int) -> bytes:
 
 
 def open_beside(path: Path, flags: int) -> int:
-    """Opens a lock beside a path that a user has named: a regular file, not through a link.
+    """Opens a file beside a path that a user has named, or in a folder: not through a link.
 
-    Its owner may be any user who may write to that folder: nothing is read from it or written.
+    Its owner may be any user who may write to that folder: it is a lock, or what such users share.
     """
     return _open_without_links(path, flags & ~os.O_TRUNC)
 
@@ -289,6 +289,18 @@ def open_regular(path: str, flags: int) -> int:
         return file
     os.close(file)
     raise NotPrivateError(path, "is no regular file", "give the path of a file")
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file at a path that a user has named, which may be a link."""
+    with os.fdopen(open_regular(os.fspath(path), os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def read_beside(path: Path) -> bytes:
+    """The bytes of a regular file of any owner, whose name is computed: not through a link."""
+    with os.fdopen(open_beside(path, os.O_RDONLY), "rb") as file:
+        return file.read()
 
 
 def create_anew(path: Path) -> int:

@@ -24,7 +24,7 @@ from mainstay.core.pipeline.ledger import (
 from mainstay.core.pipeline.ledger_file import decode, encode, line_of
 from mainstay.errors import LedgerError
 from mainstay.runtime.filelock import lock, unlock
-from mainstay.runtime.private_files import open_beside
+from mainstay.runtime.private_files import open_beside, read_beside, read_regular
 from mainstay.runtime.replace_file import replace_file
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def read_ledger(path: str | os.PathLike[str], ledger: str = "") -> Ledger:
     >>> read_ledger(path).entries
     ()
     """
-    return _read(Path(path), ledger)[0]
+    return _read(Path(path), ledger, read_regular)[0]
 
 
-def _read(path: Path, ledger: str) -> tuple[Ledger, bytes]:
+def _read(path: Path, ledger: str, read: Callable[[Path], bytes]) -> tuple[Ledger, bytes]:
     try:
-        data = path.read_bytes()
+        data = read(path)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -86,7 +86,7 @@ class LedgerFiles:
     def read(self, ledger: str) -> tuple[Ledger, bytes] | None:
         """A ledger that is whole, and the bytes of its file; None if there is no file."""
         try:
-            return _read(self.path_of(ledger), ledger)
+            return _read(self.path_of(ledger), ledger, read_beside)
         except FileNotFoundError:
             return None
 
@@ -161,4 +161,4 @@ class LedgerFiles:
 
     def _replace(self, ledger: str, new: Ledger, found: tuple[Ledger, bytes] | None) -> None:
         if found is None or found[0] != new:
-            replace_file(self.path_of(ledger), encode(new))
+            replace_file(self.path_of(ledger), encode(new), follows=False)

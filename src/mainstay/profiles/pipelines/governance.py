@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mainstay.config.files.governance import read_governance
 from mainstay.core.pipeline.governance import GovernanceRules
 from mainstay.drivers.pipeline.gate import Gate
+from mainstay.runtime.private_files import read_regular
 
 if TYPE_CHECKING:
     import os
@@ -70,6 +71,6 @@ class Governance:
 def _content(path: Path) -> bytes | None:
     """What is in the file, by which a change is seen: a date and a size may stay the same."""
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError:
         return None

@@ -18,7 +18,7 @@ import msgspec
 from mainstay.core.telemetry.record import Telemetry, decode, encode, merged
 from mainstay.errors import UsageError
 from mainstay.runtime.filelock import lock, unlock
-from mainstay.runtime.private_files import create_anew, open_beside
+from mainstay.runtime.private_files import create_anew, open_beside, read_regular
 
 _PATIENCE = 5.0
 """Seconds to wait for the other processes; each needs milliseconds."""
@@ -51,7 +51,7 @@ def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
     []
     """
     try:
-        return decode(Path(path).read_bytes())
+        return decode(read_regular(path))
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"{path} holds no telemetry that this version reads: {error}",

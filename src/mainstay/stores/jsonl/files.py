@@ -75,7 +75,7 @@ class JournalFile:
             if ends is not None:
                 _begin(path, ends)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-            self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=256 * 1024)
+            self._file = os.fdopen(open_regular(str(path), flags), "rb+", buffering=_BUFFER)
             self._pid = PROCESS.pid
         self._catch_up()
 
