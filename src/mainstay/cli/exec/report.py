@@ -8,8 +8,6 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-import click
-
 from mainstay.cli.screen.output import shielded, write_error, write_json_error
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ class Reporter:
             return
         line = f"mainstay: {shielded(text)}"
         is_coloured = not self._is_plain and sys.stderr is not None and sys.stderr.isatty()
-        write_error(click.style(line, fg=colour) if is_coloured else line)
+        write_error(line, colour=colour if is_coloured else None)
 
     def listen(self) -> None:
         """Writes warnings and log records as lines, too; events have lines of their own."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mainstay.cli.screen.layout import Fields, Rows
-from mainstay.cli.screen.output import shown, write
+from mainstay.cli.screen.output import shielded_lines, shown, write
 from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
@@ -69,4 +69,9 @@ def table(
 
 def fields(rows: Iterable[tuple[str, RenderableType]]) -> Fields:
     """Names and values, without a frame."""
-    return Fields([REDACTOR.data(row) for row in rows])
+    return Fields([_pair(*REDACTOR.data(row)) for row in rows])
+
+
+def _pair(name: str, value: RenderableType) -> tuple[str, RenderableType]:
+    """A name and its value, without what a terminal obeys."""
+    return shielded_lines(name), shielded_lines(value) if isinstance(value, str) else value

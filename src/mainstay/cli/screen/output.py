@@ -1,4 +1,8 @@
-"""Plain text and JSON to stdout, without secrets. Tables and live displays are in console.py."""
+"""Plain text and JSON to stdout, without secrets. Tables and live displays are in console.py.
+
+Whatever is written may hold a text from elsewhere: a key of a file, a name, the text of an error.
+So each line is shielded here, after redaction, and not only where somebody has thought of it.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,10 @@ def write_json(document: object) -> None:
     _echo(_json(document, indent=2))
 
 
-def write_error(text: str) -> None:
+def write_error(text: str, *, colour: str | None = None) -> None:
     """A line for stderr; if even that cannot be written, nothing is left to do."""
-    _complain(shown(text))
+    line = shown(text)
+    _complain(click.style(line, fg=colour) if colour else line)
 
 
 def write_json_error(document: object) -> None:
@@ -34,6 +39,11 @@ def write_json_error(document: object) -> None:
 
 
 def shown(text: str) -> str:
+    """A text without secrets, and without what a terminal obeys."""
+    return shielded_lines(_redacted(text))
+
+
+def _redacted(text: str) -> str:
     """A text without secrets; a long one line by line, since the redactor has a limit."""
     from mainstay.core.redact.redactor import LONGEST, REDACTOR
 
@@ -53,6 +63,19 @@ def shielded(text: str) -> str:
     from mainstay.core.base.printable import printable
 
     return printable(text)
+
+
+def shielded_lines(text: str) -> str:
+    r"""The same for several lines.
+
+    >>> shielded_lines("a\x1b[2J\nb")
+    'a\\x1b[2J\nb'
+    """
+    if text.isprintable():
+        return text
+    from mainstay.core.base.printable import printable_lines
+
+    return printable_lines(text)
 
 
 def _json(document: object, indent: int | None = None) -> str:
