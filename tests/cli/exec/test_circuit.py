@@ -209,6 +209,52 @@ def test_a_circuit_is_named_by_the_program_and_its_script(programs, line, wanted
     assert name == wanted.format(bin=programs / "bin", here=programs)
 
 
+OTHERS = """
+    rbash rksh rzsh lksh posh ysh nu elvish xonsh ion hush sash es ipython ipython3 bpython ptpython
+    hy coffee ts-node tsx swift crystal nim janet fennel bb jshell iex erl ocaml utop gjs qjs d8
+    amm nbb zx maxima gnuplot ed vim emacs gawk php8.2 lua5.4 ruby3.1 python3.12-intel64 python3-dbg
+    node20 bash-5.2 ksh2020 tclsh8.6 wish8.6 guile-3.0
+""".split()
+"""Interpreters under the names that systems and their packages give them."""
+IN_FRONT = """
+    tini dumb-init gosu su-exec setpriv capsh pkexec runcon eatmydata rlwrap setarch linux32 linux64
+    numactl cgexec catchsegv xvfb-run dbus-run-session systemd-inhibit chpst softlimit envdir
+    s6-setuidgid faketime torsocks proxychains4 nsjail ltrace hyperfine entr mpirun srun sem rr
+    pyenv rbenv nvm asdf mise nix nix-shell guix start-stop-daemon daemonize cronic logsave trickle
+    with-contenv aws-vault chamber dotenv envchain vault-env sops foreman honcho overmind
+""".split()
+"""Programs that run the words behind them."""
+
+
+@pytest.mark.parametrize("program", OTHERS)
+def test_an_interpreter_under_another_name_is_not_a_circuit(programs, program):
+    """The name of a link, of a version, of a dialect; neither bare nor with code."""
+    script(programs / "bin" / program, "exit 0")
+    given = ([], ["-c", "x"], ["-e", "x"])
+    assert [circuit_name([program, *words]) for words in given] == [None, None, None]
+
+
+@pytest.mark.parametrize("program", IN_FRONT)
+def test_a_program_in_front_of_another_is_not_a_circuit(programs, program):
+    """Else one failing script would stop every command that is run in that way."""
+    script(programs / "bin" / program, "exit 0")
+    assert circuit_name([program, "tool", "42"]) is None
+
+
+def test_a_link_to_an_interpreter_is_an_interpreter(programs):
+    """Whatever the link is called; its circuit has the name of the link and of the script."""
+    (programs / "bin" / "py-of-shop").symlink_to(programs / "bin" / "python3.11")
+    assert circuit_name(["py-of-shop", "-c", "exit(1)"]) is None
+    found = circuit_name(["py-of-shop", "deploy.py"])
+    assert found == f"{programs}/bin/py-of-shop {programs}/deploy.py"
+
+
+@pytest.mark.parametrize("words", ["sh -c x", "-n 1 -- /bin/bash -c x", "a=b python3 deploy.py"])
+def test_an_unknown_program_in_front_of_an_interpreter_is_not_a_circuit(programs, words):
+    """No list has every one of them; what they run is not known."""
+    assert circuit_name(["tool", *shlex.split(words)]) is None
+
+
 @pytest.mark.parametrize(
     "line",
     [

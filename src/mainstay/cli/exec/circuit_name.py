@@ -33,20 +33,25 @@ class _Interpreter(NamedTuple):
 _SHELL, _PYTHON = _Interpreter("cs", "oO"), _Interpreter("c", "WXQ")
 _PERL, _JAVASCRIPT = _Interpreter("eE", "IMmF0i"), _Interpreter("ep", "r")
 _OTHER = _Interpreter("eErBRc")
-_INTERPRETERS = (
-    (re.compile(r"(?:ba|da|z|k|mk|pdk|a|c|tc|fi|ya|r|o)?sh[0-9.]*"), _SHELL),
-    (re.compile(r"(?:python|pypy|jython|micropython|pyw?)[0-9.]*w?"), _PYTHON),
-    (re.compile(r"(?:perl|ruby|jruby|truffleruby|raku)[0-9.]*"), _PERL),
-    (re.compile(r"node(?:js)?[0-9.]*"), _JAVASCRIPT),
-    (
-        re.compile(
-            r"(?:php|luajit|lua|tclsh|expect|rscript|r|julia|java|groovy|scala|kotlin|deno"
-            r"|bun|pwsh|powershell|osascript|guile|racket|sbcl|clojure|elixir|escript|ghci"
-            r"|runghc|octave|dotnet|[gmn]?awk|cscript|wscript)[0-9.]*"
-        ),
-        _OTHER,
-    ),
+_OTHERS = (
+    r"(?:php|luajit|lua|tclsh|expect|rscript|r|julia|java|jshell|jbang|groovy|scala|amm"
+    r"|kotlin|deno|bun|ts-node|tsx|zx|qjs|gjs|d8|coffee|pwsh|powershell|nu|ion|es|osascript"
+    r"|guile|racket|sbcl|clojure|bb|nbb|janet|fennel|elixir|iex|escript|erl|ocaml|utop|ghci"
+    r"|runghc|octave|maxima|gnuplot|dotnet|swift|crystal|nim|ed|ex|n?vim?|emacs|[gmn]?awk"
+    r"|cscript|wscript)"
 )
+_INTERPRETERS = (
+    (r"(?:r?ba|da|r?z|r?k|mk|pdk|lk|a|c|tc|fi|ya|po|r|o|y|hu|sa|wi|elvi)?sh", _SHELL),
+    (r"(?:i?python|pypy|jython|(?:micro|circuit|b|pt)python|pyw?|hy|xonsh)", _PYTHON),
+    (r"(?:perl|ruby|jruby|truffleruby|raku)", _PERL),
+    (r"node(?:js)?", _JAVASCRIPT),
+    (_OTHERS, _OTHER),
+)
+_KNOWN = [
+    (re.compile(rf"{names}[0-9.]*w?(?:[-_][\w.]*)?"), interpreter)
+    for names, interpreter in _INTERPRETERS
+]
+"""With a version or a variant behind: python3.12-intel64."""
 _RUNNERS = frozenset(
     """
     ssh docker podman nerdctl kubectl oc npx npm yarn pnpm corepack uv uvx poetry pipenv pipx hatch
@@ -54,6 +59,12 @@ _RUNNERS = frozenset(
     unshare nsenter systemd-run flatpak flatpak-spawn snap mainstay just task rake bundle gradle
     gradlew mvn mvnw ant sbt cargo go bazel ninja cmake invoke fab ansible ansible-playbook
     cmd wsl strace ltrace gdb valgrind perf proot fakeroot firejail bwrap entr direnv op doppler
+    tini dumb-init gosu su-exec setpriv capsh pkexec runcon eatmydata rlwrap setarch linux32 linux64
+    numactl cgexec catchsegv xvfb-run dbus-run-session systemd-inhibit chpst softlimit envdir
+    s6-setuidgid s6-softlimit faketime torsocks torify proxychains proxychains4 nsjail hyperfine
+    mpirun mpiexec srun sem rr pyenv rbenv nvm asdf mise nix nix-shell guix start-stop-daemon
+    daemonize cronic logsave trickle with-contenv aws-vault chamber dotenv envchain vault-env sops
+    foreman honcho overmind
     """.split()
 )
 """They run what they are given, or one of many things that a folder holds."""
@@ -96,11 +107,22 @@ def _parts(path: str, arguments: Sequence[str]) -> str | None:
     if program in ("make", "gmake", "bmake"):
         script = _makefile(arguments)
         return None if script is None else f"{path} {script}"
-    for pattern, interpreter in _INTERPRETERS:
-        if pattern.fullmatch(program):
-            script = _script(interpreter, arguments)
-            return None if script is None else f"{path} {script}"
-    return path
+    interpreter = _interpreter(program) or _interpreter(program_name(os.path.realpath(path)))
+    if interpreter is not None:
+        script = _script(interpreter, arguments)
+        return None if script is None else f"{path} {script}"
+    return None if any(map(_is_interpreter, arguments)) else path
+
+
+def _interpreter(program: str) -> _Interpreter | None:
+    return next((found for names, found in _KNOWN if names.fullmatch(program)), None)
+
+
+def _is_interpreter(word: str) -> bool:
+    """Whether a word behind a program is an interpreter that can be run: then it may run that."""
+    import shutil
+
+    return _interpreter(program_name(word)) is not None and shutil.which(word) is not None
 
 
 def program_name(word: str) -> str:
