@@ -40,9 +40,13 @@ _LOCAL = [
         "fd20:ce::254/128",  # that of Google Cloud on IPv6
     )
 ]
-_TRANSLATED = [ip_network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
+_TRANSLATED = [
+    ip_network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+]
 """IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, IPv4-translated
-(RFC 2765), NAT64 (RFC 6052)."""
+(RFC 2765), NAT64 (RFC 6052, and RFC 8215 with a prefix of one's own)."""
+_ISATAP = (0x5EFE, 0x0200_5EFE)
+"""What stands before an IPv4 address in any IPv6 network (RFC 5214)."""
 ALLOWS = "allow_local=True (in a configuration allowLocal: true) allows it"
 
 
@@ -65,7 +69,9 @@ def _meant_by(found: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Addres
     if not isinstance(found, IPv6Address):
         return [found]
     inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-    held = [ip_address(int(found) & 0xFFFFFFFF) for network in _TRANSLATED if found in network]
+    ends_in_4 = any(found in network for network in _TRANSLATED)
+    ends_in_4 = ends_in_4 or int(found) >> 32 & 0xFFFFFFFF in _ISATAP
+    held = [ip_address(int(found) & 0xFFFFFFFF)] if ends_in_4 else []
     return [found, *held, *(each for each in inner if each is not None)]
 
 
