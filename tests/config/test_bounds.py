@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from click.testing import CliRunner
 
@@ -9,6 +11,7 @@ from mainstay.cli.app import app
 from mainstay.cli.audit.policy_file import PolicyFile
 from mainstay.cli.errors import CommandError
 from mainstay.config.files.load_file import read_file
+from mainstay.config.load import load
 from mainstay.config.report import Report
 
 BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -108,3 +111,34 @@ def test_real_files_are_not_refused(tmp_path, text):
     tree = read_file(path, path.name, report).tree
     assert report.problems == []
     assert tree.plain == {"x": 1}
+
+
+def many(count, line):
+    return "retry:\n  policies:\n" + "".join(f"    p{n}: {line(n)}\n" for n in range(count))
+
+
+SLOW = {
+    "a long chain of policies": many(30_000, lambda n: f"{{extends: p{n + 1}}}"),
+    "many policies that extend none": many(4_000, lambda n: f"{{extends: q{n}}}"),
+    "long names that are alike": many(
+        2, lambda n: f"{{extends: '{''.join(chr(0x4E00 + n % 101) for n in range(60_000))}'}}"
+    ).replace("p0:", "".join(chr(0x4E00 + n * 7 % 101) for n in range(60_000)) + ":"),
+}
+
+
+@pytest.mark.parametrize("what", SLOW)
+def test_a_file_of_policies_takes_no_time_in_proportion_to_its_square(tmp_path, what):
+    """A file with policies alone needs no trust, and a repository may bring it."""
+    path = tmp_path / "mainstay.yml"
+    path.write_text(SLOW[what], encoding="utf-8")
+    before = time.process_time()
+    assert load(path, env={}).report.problems
+    assert time.process_time() - before < 10
+
+
+def test_a_chain_of_policies_that_is_long_is_read(tmp_path):
+    """Each has the fields of the last."""
+    path = tmp_path / "mainstay.yml"
+    chain = many(3_000, lambda n: f"{{extends: p{n + 1}}}") + "    p3000: {maxAttempts: 7}\n"
+    path.write_text(chain, encoding="utf-8")
+    assert {each.max_attempts for each in load(path, env={}).settings.policies} >= {7}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mainstay.config.report import nearest
@@ -13,7 +14,7 @@ from mainstay.core.retry.policy_codec import from_plain
 from mainstay.core.retry.policy_fields import KindRule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
     from mainstay.config.blame import ConfigMapping
@@ -75,10 +76,10 @@ def _resolve(drafts: dict[str, Draft], place: ConfigMapping) -> dict[str, Draft]
     """Each with the fields of those it extends; without recursion, however long the chain."""
     done: dict[str, Draft] = {}
     for name in drafts:
-        chain: list[str] = []
+        chain: dict[str, None] = {}  # in order; very many may extend each other
         current: str | None = name
         while current is not None and current not in done:
-            chain.append(current)
+            chain[current] = None
             current = _parent(current, drafts, chain, place)
         fields = done[current] if current is not None else {}
         for each in reversed(chain):
@@ -93,27 +94,32 @@ def _without_chain(inherited: Draft, own: Draft) -> Draft:
 
 
 def _parent(
-    name: str, drafts: dict[str, Draft], chain: list[str], place: ConfigMapping
+    name: str, drafts: dict[str, Draft], chain: dict[str, None], place: ConfigMapping
 ) -> str | None:
     parent: str | None = drafts[name].get("extends")
     if parent is None or (parent == BUILT_IN and parent not in drafts):
         return None
     if parent in chain:
-        circle = " → ".join([*chain[chain.index(parent) :], parent])
+        steps = list(chain)
+        circle = " → ".join([*steps[steps.index(parent) :], parent])
         place.problem((name, "extends"), f"leads back to itself: {circle}")
         return None
     if parent not in drafts:
         if place.at(parent)[2]:
             return None  # it is there, and its problems are reported
-        known = [*drafts, BUILT_IN]
+        known = {**drafts, BUILT_IN: {}}.keys() if len(drafts) < _FEW else drafts.keys()
         near = nearest(parent, known)
         place.wrong((name, "extends"), parent, f"one of {_some(known)}", near)
         return None
     return parent
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(dict.fromkeys(names[:10]))
+_FEW = 1_000
+"""Policies whose names are copied for each that extends none of them."""
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(islice(names, 10))
     return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"
 
 

@@ -8,7 +8,7 @@ from mainstay.config.tree import joined
 from mainstay.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from mainstay.config.tree import Node
 
@@ -88,14 +88,24 @@ class _Null(str):
 NULL = _Null("null")
 
 
-def nearest(word: object, known: Iterable[str]) -> str:
+def nearest(word: object, known: Collection[str]) -> str:
     """The one that was most likely meant, or nothing.
 
     >>> nearest("maxAtempts", ["maxAttempts", "backoff"]), nearest("x", ["maxAttempts"])
     ('maxAttempts', '')
+
+    A file may be somebody else's, and to compare takes the product of the lengths: long words have
+    no suggestion, nor have words of a file with very many names.
     """
-    names = {name.lower(): name for name in reversed(list(known))}
+    word = str(word).lower()
+    if len(word) > _LONGEST or len(known) > _MOST:
+        return ""
+    names = {name.lower(): name for name in reversed(list(known)) if len(name) <= _LONGEST}
     from difflib import get_close_matches  # for a mistake
 
-    near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
     return names[near[0]] if near else ""
+
+
+_LONGEST, _MOST = 200, 500
+"""Characters of a word, and names, that are compared."""

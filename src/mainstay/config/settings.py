@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -121,7 +122,7 @@ def _check_names(retry: Mapping[str, Any], place: ConfigMapping) -> None:
         wanted.append((("default_policy",), retry["default_policy"]))
     for names, name in wanted:
         if name not in known:
-            shown = ", ".join(list(known)[:10]) + (", …" if len(known) > 10 else "")
+            shown = ", ".join(islice(known, 10)) + (", …" if len(known) > 10 else "")
             allowed = f"the name of a policy; there are {shown}"
             place.wrong(("retry", *names), name, allowed, nearest(name, known))
 
