@@ -248,6 +248,10 @@ FOUND = {
     "::add-mask::otter": "::add-mask::[redacted]",
     "::set-output name=token::otter": "::set-output name=token::[redacted]",
     "basicauth.users=ann:otter": "basicauth.users=ann:[redacted]",
+    "CONSUL_HTTP_AUTH=ann:otter consul": "CONSUL_HTTP_AUTH=ann:[redacted] consul",
+    '{"GRAFANA_AUTH": "admin:otter"}': '{"GRAFANA_AUTH": "admin:[redacted]"}',
+    "REDISCLI_AUTH=otter redis-cli": "REDISCLI_AUTH=[redacted]",
+    "export REDISCLI_AUTH='otter'": "export REDISCLI_AUTH='[redacted]'",
     "PasswordAuthentication(ann, Xk92pLqZ)": "PasswordAuthentication(ann, [redacted])",
     'BUNDLE_GEMS__ACME__IO: "ci:otter77"': 'BUNDLE_GEMS__ACME__IO: "ci:[redacted]"',
     "smtp_sasl_password_maps = static:ann:otter": "smtp_sasl_password_maps = static:ann:[redacted]",
@@ -267,6 +271,7 @@ FOUND = {
 """Texts, and what is left of them."""
 
 KEPT = (
+    "NEO4J_AUTH=none HTTP_AUTH=ldap PROXY_AUTH=10.0.0.1:3128 OS_AUTH=https://keystone:5000/v3",
     "make test PASS=1",
     "Rechnungsnummer 378383242502858",
     "serviceAccountToken: {path: token, expirationSeconds: 3600}",

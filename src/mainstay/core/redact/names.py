@@ -44,7 +44,7 @@ ENDINGS = tuple(
     machinekey cipherkey vaultkey unsealkey serverkey instrumentationkey pairingcode
     zugangsdaten kodeord contrasinal wagwoord mdp парола
     пароля паролем гасло privateexponent privkey communitystring
-    rpcauth invitecode invitationcode wifikey plaintextkey rememberme sonarlogin
+    rpcauth rediscliauth invitecode invitationcode wifikey plaintextkey rememberme sonarlogin
     пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
     """.split()
 )

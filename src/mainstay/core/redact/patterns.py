@@ -201,9 +201,10 @@ _PAIR = (  # auth=("ann", "hunter2"), NetworkCredential("ann", "hunter2")
     r"[(\[][ ]?[bru]?[\"']"
     r"[^\"'\r\n]{0,200}+[\"'],[ ]?[bru]?(?P<q>[\"'])(?P<secret>(?:(?!(?P=q))[^\r\n]){1,200}+)"
 )
-_BASIC = (  # basicauth.users=ann:hunter2
-    r"(?i)basic[_-]?auth[\w.-]{0,20}[\"']?[ ]?[=:][ ]?[\"']?[\w.-]{1,60}+:"
-    r"(?P<secret>[^\s\"',/]{4,200}+)"
+_BASIC = (  # basicauth.users=ann:hunter2, CONSUL_HTTP_AUTH=ann:hunter2
+    r"(?:(?i:basic[_-]?auth[\w.-]{0,20})|(?<!\w)[A-Z][A-Z0-9_]{1,60}(?<=_AUTH))"
+    r"[\"']?[ ]?[=:][ ]?[\"']?[\w.-]{1,60}+:"
+    r"(?P<secret>(?![0-9]{1,5}(?!\w))[^\s\"',/]{4,200}+)"
 )
 _GIVEN = (  # PasswordAuthentication(ann, Xk92pLqZ)
     r"(?i)(?:credentials?|authenticat\w{2,5})[ ]?[(\[{][ ]?[\w.@\\-]{1,60}+,[ ]?"
@@ -435,7 +436,7 @@ SHAPES: tuple[Shape, ...] = (
     (('"pass ', "'pass ", '"auth ', "'auth "), re.compile(files.SENT), _group),
     (("password ",), re.compile(files.SET_UP), _if_named_random),
     (("::add-mask", "::set-output"), re.compile(files.MASKED), _if_written),
-    (("basicauth", "basic_auth", "basic-auth"), re.compile(_BASIC), _group),
+    (("basicauth", "basic-auth", "_auth"), re.compile(_BASIC), _group),
     (("send ",), re.compile(files.EXPECTED), _group),
     (("credential", "authenticat"), re.compile(_GIVEN), _if_dense),
     ((" login ",), re.compile(files.TAGGED), _groups),
