@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.audit.external_heads import ExternalHeads
 from mainstay.audit.keys import make_key
 from mainstay.audit.open import load
 from mainstay.audit.stream import read_records
-from mainstay.core.audit.chain import Tail
+from mainstay.core.audit.chain import Tail, head_of
 from mainstay.core.pipeline.ledger import VERSIONING, ledger_of
 from mainstay.core.pipeline.ledger_file import encode
 from mainstay.core.telemetry.record import Telemetry
@@ -149,6 +150,18 @@ def test_a_pipe_or_a_device_in_place_of_a_file_stops_nobody(tmp_path, uses, name
     with suppress(OSError, StoreError, UsageError, ConfigError):
         uses(tmp_path)
     assert (tmp_path / name).is_symlink()
+
+
+def test_a_pipe_that_nobody_reads_keeps_no_head_and_stops_nobody(tmp_path, caplog):
+    """A head may go into a pipe; the end of the process does not wait for a reader."""
+    os.mkfifo(tmp_path / "heads")
+    head = head_of(Tail("log", 1, 1, bytes(32)), "now")
+    ExternalHeads(tmp_path / "heads").keep(head)
+    assert "a head could not be written" in caplog.text
+    reader = os.open(tmp_path / "heads", os.O_RDONLY | os.O_NONBLOCK)
+    ExternalHeads(tmp_path / "heads").keep(head)
+    assert b'"now"' in os.read(reader, 1000)
+    os.close(reader)
 
 
 @pytest.mark.parametrize("target", ["a pipe", "/dev/zero", "/dev/null"])

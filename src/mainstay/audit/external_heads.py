@@ -27,6 +27,9 @@ _log = logger()
 _HINT = 'a path, "log:NAME" for a logger, or a plain function of one head'
 
 
+_AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
+
+
 class ExternalHeads:
     """The external heads of one log. A destination that fails is reported once, and tried again."""
 
@@ -68,8 +71,11 @@ def _writer(destination: Any) -> Callable[[Head], object]:
 
 
 def _append(path: Path, line: bytes) -> None:
-    """One write of one line, so that it is whole beside other writers."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    """One write of one line, so that it is whole beside other writers.
+
+    It may be a pipe: one that nobody reads, or that is full, is an error and not waited for.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _AT_ONCE, 0o600)
     try:
         os.write(file, line)
     finally:
