@@ -557,6 +557,19 @@ def test_a_class_that_may_carry_a_hint_is_not_remembered(name):
     assert rules.settled == {}
 
 
+def test_a_class_that_answers_for_any_name_is_not_remembered():
+    """It may ask for a wait, each time for another one."""
+
+    class Answering(ValueError):
+        def __getattr__(self, name):
+            if name == "retry_after":
+                return 7
+            raise AttributeError(name)
+
+    rules = Rules((Answering,))
+    assert [classify(Answering(), rules).retry_after for _ in range(2)] == [7.0, 7.0]
+
+
 def test_a_hint_of_one_failure_is_not_given_to_the_next():
     """What is remembered is the type's, not the instance's."""
     rules = Rules()
@@ -904,6 +917,29 @@ def test_what_is_remembered_is_bounded():
         failure.code = f"code-{code}"
         classify(failure, rules)
     assert 0 < len(rules.decided) <= CACHE_SIZE
+
+
+class Numbered(OSError):
+    pass
+
+
+@pytest.mark.parametrize("args", [(), (5, "of the disk")])
+def test_a_table_that_is_registered_later_decides_what_numbers_did(args):
+    """What was remembered by the number of the system is forgotten as well."""
+    rules = Rules((OSError,))
+    assert classify(Numbered(*args), rules).retryable
+    row = Row(Kind.PERMANENT, "gone")
+    name = f"{Numbered.__module__}.Numbered"
+    for hint in (None, lambda _error: 7):
+        entries = {name: Cases(lambda _error: ["x"], {"x": row}, otherwise=row)}
+        REGISTRY.register(Table("disks", entries, packages=(Numbered.__module__,), hint=hint))
+        try:
+            verdict = classify(Numbered(*args), rules)
+            assert not verdict.retryable
+            assert verdict.retry_after == (None if hint is None else 7.0)
+        finally:
+            REGISTRY.unregister("disks")
+    assert classify(Numbered(*args), rules).retryable
 
 
 def test_a_table_that_is_registered_later_decides():

@@ -60,7 +60,7 @@ class Registry:
 
     def depend(self, dependent: Dependent) -> None:
         """Calls its `forget` whenever a table is registered, until it is collected."""
-        self._dependent = [each for each in self._dependent if each() is not None]
+        self._dependent = [each for each in self._dependent if each() not in (None, dependent)]
         self._dependent.append(ref(dependent))
 
     def register(self, table: Table) -> None:

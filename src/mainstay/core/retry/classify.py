@@ -55,9 +55,8 @@ if TYPE_CHECKING:
 CACHE_SIZE = 128
 """Exception types remembered per policy; far more than a service raises."""
 
-# Attributes by which an instance, or a property of its class, is more precise than its type.
+# Attributes by which an instance is more precise than its type.
 _INSTANCE_SIGNALS = frozenset({ONCE, "response", "status", "status_code", "winerror"})
-_CLASS_SIGNALS = ("headers", "response", "retry_after", "status", "status_code")
 
 
 class Classification:
@@ -162,9 +161,7 @@ class Rules:
 
     def settle(self, cls: type, answer: Classification) -> None:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
-        if answer.is_ambiguous or any(hasattr(cls, name) for name in _CLASS_SIGNALS):
-            return
-        if reads_more(cls):
+        if answer.is_ambiguous or not KEEPS_SIGNALS[cls] or reads_more(cls):
             return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
@@ -176,6 +173,7 @@ class Rules:
         """Remembers the answer for all failures with these signs, if there are any."""
         if len(self.decided) >= CACHE_SIZE or not self.decided:
             self.decided = {}  # most policies never have one of their own
+            REGISTRY.depend(self)
         if signs:
             self.decided[signs] = answer
 
