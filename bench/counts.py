@@ -12,18 +12,27 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.configuration import FIELDS
 from bench.log_write import recorded
 from bench.measure import Effort, reason
-from bench.peers import Plan, mainstay_policy
+from bench.peers import Plan, mainstay_policy, no_sleep
 from bench.table import Row, Table, at_most
-from tests.costs import costs
+from tests.costs import acosts, costs
 
 ORDER = 31
 POLICIES = 100
+REAL = {
+    "OSError without errno": 50,
+    "an own class": 30,
+    "requests.ConnectionError": 82,
+    "httpx.ConnectError from OSError": 80,
+    "HTTPStatusError 503": 92,
+}
+"""Errors of the table real_errors, and what a call may enter with them."""
 ENTERED = "entered"
 """Frames and C functions that are entered."""
 
@@ -39,6 +48,10 @@ def counted() -> Table:
     rows = [
         _row("a decorated call that succeeds, beyond the function", _call, 1),
         _row("a call that is retried twice, waits not made", _retried, 60),
+        *(
+            _row(f"an async call that fails twice: {name}", partial(_real, name), goal)
+            for name, goal in REAL.items()
+        ),
         _row(f"policies.of(operation) among {POLICIES}", _lookup, 6),
         _row("one delay computed", _delay, 8),
         _row("a circuit asked for leave", _circuit, 30),
@@ -83,6 +96,17 @@ def _retried() -> int:
 
     with virtual_time():
         return _warm(mainstay_policy(Plan())(fails_twice))
+
+
+def _real(name: str) -> int:
+    """With the function, what makes its errors, and the sleep that is stubbed."""
+    from bench.real_errors import failing, failures
+
+    make, on = failures()[name]
+    (function,) = failing("mainstay", Plan(failures=2, on=on), make, "async")
+    with no_sleep():
+        acosts(function, 1, 2)
+        return len(acosts(function, 1, 2))
 
 
 def _lookup() -> int:

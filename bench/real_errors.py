@@ -39,7 +39,7 @@ def _rows(
     plan = Plan(failures=2, on=on)
     loop = calls if colour == "sync" else awaits
     contenders = [
-        Contender(each, partial(_failing, each, plan, make, colour), loop)
+        Contender(each, partial(failing, each, plan, make, colour), loop)
         for each in (HAND, "mainstay", *PEERS)
     ]
     with no_sleep():
@@ -48,7 +48,7 @@ def _rows(
     return ratios(results, HAND, goals, named=f"{colour}, {name}: {{}}", notes=notes)[1:]
 
 
-def _failing(
+def failing(
     name: str, plan: Plan, make: Callable[[], Exception], colour: Colour
 ) -> tuple[Function]:
     adapter = ADAPTERS[name]

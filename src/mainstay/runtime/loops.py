@@ -23,7 +23,7 @@ def is_trio() -> bool:
     trio = sys.modules.get("trio")
     if trio is None:
         return False
-    running = _RUNNING[trio]
+    running = RUNNING[trio]
     if running is not None and running.name != "trio":
         return False
     return bool(trio.lowlevel.in_trio_task())
@@ -37,7 +37,8 @@ class _Running(dict[ModuleType, Any]):
         return self.setdefault(trio, names.get("sniffio_library"))
 
 
-_RUNNING = _Running()
+RUNNING = _Running()
+"""Read by what asks before each wait, too."""
 
 
 def is_cancellation(error: BaseException) -> bool:

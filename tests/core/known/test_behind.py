@@ -1,9 +1,14 @@
 """Python's own errors that come through a client: the request behind them decides."""
 
+import http.client
+from types import SimpleNamespace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mainstay import RetryPolicy
-from mainstay.core.base.attributes import is_direct
+from mainstay.core.base.attributes import comes_through, is_direct
 from mainstay.core.known.kind import Kind, Known
 from mainstay.core.known.registry import REGISTRY, Registry
 from mainstay.core.known.table import Row, Table
@@ -125,6 +130,94 @@ def test_the_very_class_may_be_named():
         assert not classify(caught, Rules(retry_on=(OSError,))).retryable
 
 
+class Own(Exception):
+    pass
+
+
+class OwnTimeout(TimeoutError):
+    pass
+
+
+MADE = [
+    Own, KeyError, MemoryError, OSError, TimeoutError, OwnTimeout, ConnectionResetError,
+    lambda: OSError("broken"), lambda: OSError(5, "of the disk"), lambda: OSError(104, "reset"),
+    lambda: OwnTimeout(110, "late"), lambda: OwnTimeout(2, "odd"),
+    http.client.RemoteDisconnected, lambda: http.client.IncompleteRead(b""),
+]  # fmt: skip
+NAMED = [
+    Own, OSError, TimeoutError, OwnTimeout, ConnectionError, ConnectionResetError, Exception,
+    http.client.HTTPException, Kind.TIMEOUT, Kind.TRANSIENT, "OSError",
+]  # fmt: skip
+TOLD = [None, {TimeoutError: Kind.PERMANENT}, {OSError: Kind.TIMEOUT}, {Own: Kind.TRANSIENT}]
+FAILURES = st.tuples(
+    st.sampled_from(MADE),
+    st.sampled_from(["direct", "noted", "deep", "POST", "GET", "after a POST", "not sent"]),
+)
+
+
+def failed(make, way):
+    """A failure, and what is behind it."""
+    error = make() if way == "direct" else raised(make())
+    if way == "noted":
+        error.add_note("while paying")
+    request = GET if way in ("GET", "after a POST") else POST
+    found = table(request, POST if way == "after a POST" else None)
+    has_client = way not in ("direct", "deep")
+    return error, Behind((found, error, way != "not sent") if has_client else None)
+
+
+def decided(failure, plan):
+    verdict = classify(failure, plan.policy._rules)
+    unsafe = verdict.known and verdict.known.unsafe
+    shown = verdict.kind, verdict.retryable, verdict.reason, verdict.is_ambiguous, verdict.note
+    return shown, unsafe, fast_decision(plan, failure, 1, 7, 0.0)
+
+
+@given(
+    failures=st.lists(FAILURES, min_size=1, max_size=12),
+    on=st.none() | st.lists(st.sampled_from(NAMED), min_size=1, max_size=3).map(tuple),
+    never=st.lists(st.sampled_from(NAMED), max_size=1).map(tuple),
+    told=st.sampled_from(TOLD),
+    idempotency=st.sampled_from(["idempotent", "unsafe"]),
+)
+def test_what_is_remembered_leads_past_no_client(failures, on, never, told, idempotency):
+    """A law: rules that have seen other failures, and rules that have seen none, agree."""
+
+    def plan():
+        given = {} if on is None else {"retry_on": on}
+        policy = RetryPolicy(name="p", never_retry_on=never, classify=told, **given)
+        made = Plan(policy, "pay", 1, idempotency)
+        made.looked = frozenset({"acme"})
+        return made
+
+    warm = plan()
+    for make, way in failures:
+        error, behind = failed(make, way)
+        with behind:
+            remembered = decided(error, warm)
+            same, _ = failed(make, way)
+            assert remembered == decided(same, plan())
+
+
+def test_a_traceback_has_the_modules_of_its_functions():
+    """Those of the caller, of the function, and of what that called."""
+    assert comes_through(raised(TimeoutError()), {__name__})
+    assert not comes_through(raised(TimeoutError()), {"http.client"})
+    assert not comes_through(TimeoutError(), {__name__})
+
+
+@pytest.mark.parametrize("make", [Own, lambda: OSError("broken"), KeyError])
+def test_nobody_looks_behind_what_no_client_decides(make):
+    """A failure that is not known to be worth repeating: its request would change nothing."""
+    plan = Plan(RetryPolicy(name="p", retry_on=(Exception,)), "pay", 1)
+    assert fast_decision(plan, make(), 1, 7, 0.0) > 0.0
+    before, REGISTRY.behind = REGISTRY.behind, None
+    try:
+        assert fast_decision(plan, raised(make()), 1, 7, 0.0) > 0.0
+    finally:
+        REGISTRY.behind = before
+
+
 def test_nothing_is_looked_for_behind_what_is_final_or_raised_directly():
     """Whoever raises it in the function that is called has called no client."""
 
@@ -197,3 +290,33 @@ def test_a_search_for_the_first_request_that_fails_has_found_nothing():
     finally:
         REGISTRY.unregister("shop")
     assert isinstance(kind_of(Refused()), Known)
+
+
+@pytest.mark.parametrize("senders", [None, frozenset({"acme"}), frozenset({__name__})])
+@pytest.mark.parametrize("history", ["no response", "of another shape", [], ["POST"]], ids=str)
+@pytest.mark.parametrize("is_ambiguous", [True, False])
+def test_a_table_may_say_where_its_requests_are(senders, history, is_ambiguous):
+    """Then nothing is asked about a failure that came through no function there."""
+    asked = []
+    name = f"{Refused.__module__}.Refused"
+    row = Row(Kind.TRANSIENT, "broken", ambiguous=is_ambiguous)
+    found = Table(
+        "shop",
+        {name: row},
+        packages=(Refused.__module__,),
+        request=lambda _error: asked.append("request"),
+        first=lambda _error: asked.append("first"),
+        senders=senders,
+    )
+    error = raised(Refused())
+    response = object() if history == "of another shape" else SimpleNamespace(history=history)
+    error.response = None if history == "no response" else response
+    REGISTRY.register(found)
+    try:
+        assert classify(error, Rules()).retryable
+    finally:
+        REGISTRY.unregister("shop")
+    is_sent = senders != {"acme"}
+    assert ("request" in asked) is (is_ambiguous and is_sent)
+    has_first = is_sent if history == "no response" else bool(history)
+    assert ("first" in asked) is (has_first or senders is None)

@@ -864,7 +864,7 @@ def _all_of(answer):
 def _nothing_remembered():
     """Inside, nothing is known of classes and rows that were met before."""
     caches = (
-        resolve._known, resolve._of_rows, KEEPS_SIGNALS, REGISTRY.found, http._KEEPS_REQUESTS,
+        resolve._known, resolve._of_rows, KEEPS_SIGNALS, REGISTRY.found, http.KEEPS_REQUESTS,
         kinds._facts, HINTS_ARE_CARRIED,
     )  # fmt: skip
     before = [dict(each) for each in caches]

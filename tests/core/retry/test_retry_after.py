@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.known.kind import qualified_name
-from mainstay.core.retry.retry_after import FOLDING, Hint, hint_of, parse, parse_date
+from mainstay.core.retry.retry_after import FOLDING, Hint, hint_in, hint_of, parse, parse_date
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31)).map(  # noqa: DTZ001
     lambda moment: moment.replace(microsecond=0, tzinfo=UTC)
@@ -320,3 +320,15 @@ class Nowhere(tzinfo):
 def test_a_zone_that_fails_is_no_hint():
     """A zone may be anybody's code."""
     assert parse(datetime(2026, 11, 16, tzinfo=Nowhere())) is None
+
+
+def test_a_response_whose_headers_cannot_be_read_asks_for_nothing():
+    """A property may raise, as those of some clients do before they are set."""
+
+    class Response:
+        @property
+        def headers(self):
+            raise RuntimeError("not read yet")
+
+    assert hint_in(Response()) is None
+    assert hint_in(object()) is None

@@ -1,6 +1,8 @@
 """Every exception class of every library that has a table is judged in it."""
 
+import ast
 import importlib.util
+import inspect
 import os
 import subprocess
 import sys
@@ -90,6 +92,23 @@ print(sorted((set(FILES) - {OF_PYTHON!r}) & set(sys.modules)))
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize("library", ["httpx", "requests"])
+def test_a_table_that_says_where_its_requests_are_names_every_place(library):
+    """If its functions look into a module that it does not name, a POST would be repeated."""
+    file = importlib.import_module(f"mainstay.integrations.errors.{library}")
+    source = inspect.getsource(file)
+    calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call)]
+    looks = [each.args[1].value for each in calls if ast.unparse(each.func) == "shared.frames"]
+    assert set(looks) == file.TABLE.senders
+    assert "__traceback__" not in source
+
+
+def test_every_other_table_is_asked_about_each_failure():
+    """A new one that says where its requests are belongs into the test above."""
+    files = {table(file) for file in FILES.values()}
+    assert {each.library for each in files if each.senders} == {"httpx", "requests"}
 
 
 def test_each_package_finds_its_own_table():

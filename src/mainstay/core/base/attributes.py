@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from typing import TypeVar
 
     from mainstay.core.base.types import UserValue
@@ -97,6 +97,20 @@ def is_direct(exception: BaseException) -> bool:
     trace = exception.__traceback__
     trace = None if trace is None else trace.tb_next  # the first frame is that of the caller
     return trace is None or trace.tb_next is None
+
+
+def comes_through(exception: BaseException, modules: Container[object]) -> bool:
+    """Whether a function of one of these modules is in its traceback.
+
+    >>> comes_through(TimeoutError(), {"http.client"})
+    False
+    """
+    trace = exception.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") in modules:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def add_note(exception: BaseException, note: str) -> None:

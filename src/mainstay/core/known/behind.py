@@ -14,9 +14,14 @@ from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.resolve import unsafe_before
 
 
+def may_be_of_client(exception: BaseException, known: Known) -> bool:
+    """Whether a client behind errors like this decides about them: of no table, and retried."""
+    return known.kind in RETRIED_KINDS and REGISTRY.found[type(exception)] is None
+
+
 def by_client(exception: BaseException, known: Known) -> Known:
     """What is known of an error of Python's own, with the request of the client behind it."""
-    if known.kind not in RETRIED_KINDS or is_direct(exception):
+    if not may_be_of_client(exception, known) or is_direct(exception):
         return known
     found = REGISTRY.behind(exception)
     if found is None:

@@ -102,7 +102,7 @@ def unsafe_request(
     >>> unsafe_request(error)
     'POST without an Idempotency-Key'
     """
-    if _KEEPS_REQUESTS[type(exception)]:
+    if KEEPS_REQUESTS[type(exception)]:
         carried = exception.__dict__
         request, response = carried.get("request"), carried.get("response")
         request = carried.get("request_info") if request is None else request
@@ -156,5 +156,5 @@ def _keeps_requests(cls: type) -> bool:
     return KEEPS_SIGNALS[cls] and not (carries(cls, "request") or carries(cls, "request_info"))
 
 
-_KEEPS_REQUESTS = PerClass(_keeps_requests)
+KEEPS_REQUESTS = PerClass(_keeps_requests)
 """Whether the request that an exception of the class carries is in its dict, or in its response."""

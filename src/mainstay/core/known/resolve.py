@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS, is_direct
-from mainstay.core.known.http import ONCE, sent_once, status_of, unsafe, unsafe_request
+from mainstay.core.base.attributes import CACHE_SIZE, KEEPS_SIGNALS, comes_through, is_direct
+from mainstay.core.known.http import (
+    KEEPS_REQUESTS,
+    ONCE,
+    sent_once,
+    status_of,
+    unsafe,
+    unsafe_request,
+)
 from mainstay.core.known.kind import NOTHING_KNOWN, RETRIED_KINDS, Known, shared
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, status_row
@@ -60,10 +67,13 @@ def known_by_table(
         known = _of_rows.get(stated) or _by_row(*stated)
     if known.is_ambiguous or ONCE in exception.__dict__:
         return _of_request(table, known, exception)
-    if table.first is None or (  # as `is_direct`, without a call
-        (trace := exception.__traceback__) is None
+    if (
+        table.first is None
+        or known.kind not in RETRIED_KINDS
+        or (trace := exception.__traceback__) is None  # as `is_direct`, without a call
         or (trace := trace.tb_next) is None
         or trace.tb_next is None
+        or not _may_be_redirected(table, exception)
     ):
         return known
     return _of_request(table, known, exception)
@@ -71,23 +81,63 @@ def known_by_table(
 
 def _of_request(table: Table, known: Known, exception: BaseException) -> Known:
     """The same, with what the request decides: whether it may be sent again."""
+    is_sent = table.senders is None or comes_through(exception, table.senders)
+    carried = exception.__dict__
+    if (
+        not is_sent
+        and carried.get("request") is None
+        and carried.get("response") is None
+        and KEEPS_REQUESTS[type(exception)]
+        and not ("request_info" in carried or ONCE in carried or table.changes_nothing)
+    ):
+        return known  # there is no request to be found
     once, refused, is_ambiguous = known.once, known.unsafe, known.is_ambiguous
     if is_ambiguous:
         if table.changes_nothing is not None and _changes_nothing(table, exception):
             refused = ""
         elif not refused:
-            refused = unsafe_request(exception, table.request, table.key, table.key_headers)
-    if table.first is not None and not (
-        refused or known.kind not in RETRIED_KINDS or is_direct(exception)
+            find = table.request if is_sent else None
+            refused = unsafe_request(exception, find, table.key, table.key_headers)
+    if (
+        table.first is not None
+        and not refused
+        and known.kind in RETRIED_KINDS
+        and _may_be_redirected(table, exception, is_sent=is_sent)
+        and not is_direct(exception)
     ):
         refused = unsafe_before(table, exception)
         is_ambiguous = is_ambiguous or refused != ""
-    if ONCE in exception.__dict__:
+    if ONCE in carried:
         once = once or sent_once(exception)
     if once != known.once or refused != known.unsafe:
         known = known.copied()
         known.once, known.unsafe, known.is_ambiguous = once, refused, is_ambiguous
     return known
+
+
+def _may_be_redirected(
+    table: Table, exception: BaseException, *, is_sent: bool | None = None
+) -> bool:
+    """Whether the table is to be asked for the first request of the call.
+
+    `is_sent` is whether the exception comes through the functions that the table names.
+    """
+    if table.senders is None or not KEEPS_SIGNALS[type(exception)]:
+        return True
+    response = exception.__dict__.get("response")
+    if response is None and is_sent is not None:
+        return is_sent
+    if response is None:
+        trace = exception.__traceback__  # as `comes_through`, without a call
+        while trace is not None:
+            if trace.tb_frame.f_globals.get("__name__") in table.senders:
+                return True
+            trace = trace.tb_next
+        return False
+    try:
+        return bool(response.history)
+    except Exception:  # of another shape: the table may read more of it
+        return True
 
 
 def unsafe_before(table: Table, exception: BaseException) -> str:
@@ -180,6 +230,12 @@ def reads_more(cls: type[BaseException]) -> bool:
     """Whether a table reads what the class does not show: how long to wait, the first request."""
     found = REGISTRY.found[cls]
     return found is not None and not (found[0].hint is None and found[0].first is None)
+
+
+def reads_hint(cls: type[BaseException]) -> bool:
+    """Whether a table reads how long to wait."""
+    found = REGISTRY.found[cls]
+    return found is not None and found[0].hint is not None
 
 
 def hint_by_table(exception: BaseException) -> object:

@@ -159,7 +159,17 @@ class _Statuses(Cases):
         else:
             response = carried.get("response")
             status = None if response is None else status_of_response(response)
-        return () if status is None else (str(status),)
+        return () if status is None else _texts[status]
+
+
+class _Texts(dict[int, tuple[str]]):
+    """The text of each status, with its hash; there are 500 of them."""
+
+    def __missing__(self, status: int) -> tuple[str]:
+        return self.setdefault(status, (str(status),))
+
+
+_texts = _Texts()
 
 
 class Inner:
@@ -240,7 +250,7 @@ class Table:
 
     __slots__ = (
         "changes_nothing", "entries", "first", "hint", "key", "key_headers", "library",
-        "own_retries", "packages", "request", "retries",
+        "own_retries", "packages", "request", "retries", "senders",
     )  # fmt: skip
 
     def __init__(
@@ -257,6 +267,7 @@ class Table:
         own_retries: OwnRetries | None = None,
         key: str = IDEMPOTENCY_KEY,
         key_headers: tuple[str, ...] = KEY_HEADERS,
+        senders: frozenset[str] | None = None,
     ) -> None:
         self.library = library
         self.entries = _checked(library, entries)
@@ -281,6 +292,11 @@ class Table:
         or what a call is given; for people."""
         self.key_headers = key_headers
         """The headers, in lower case, with which a POST may be repeated if its answer was lost."""
+        self.senders = senders
+        """The modules whose functions have what `request` and `first` look for in a traceback.
+
+        Neither is asked then about a failure that came through none of these, and about one with a
+        response `first` is asked if that has a `history`. If None, both are always asked."""
 
     def entry(self, name: str) -> Entry | None:
         """The entry of a class: its own, or that of its module (`module.*`)."""

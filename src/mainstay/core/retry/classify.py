@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import mainstay.core.known.naming as naming
 from mainstay.core.base.attributes import KEEPS_SIGNALS, is_direct
+from mainstay.core.known.behind import may_be_of_client
 from mainstay.core.known.http import ONCE
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.resolve import hint_by_table, known_by_table, reads_more
+from mainstay.core.known.resolve import hint_by_table, known_by_table, reads_hint, reads_more
 from mainstay.core.known.signs import Asked, numbers_of
 from mainstay.core.retry.kinds import RECORDED, is_never_retried, kind_of, known_of
 from mainstay.core.retry.not_retried import (
@@ -39,7 +40,7 @@ from mainstay.core.retry.predicates import (
     Unanswered,
     functions_in,
 )
-from mainstay.core.retry.retry_after import HINTS_ARE_CARRIED, Hint, hint_of, parse
+from mainstay.core.retry.retry_after import HINTS_ARE_CARRIED, Hint, hint_in, hint_of, parse
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 TYPE_CHECKING = False
@@ -68,7 +69,8 @@ class Classification:
     """
 
     __slots__ = (
-        "asked", "errors", "hint", "is_ambiguous", "kind", "known", "note", "reason", "retryable",
+        "asked", "errors", "has_table_hint", "hint", "is_ambiguous", "kind", "known",
+        "looks_behind", "note", "reason", "retryable",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +89,10 @@ class Classification:
         self.retryable = retryable
         self.known = known
         """What the table of its library had for it, if one decided, or its request does."""
+        self.looks_behind = True
+        """Whether a client that another failure like it came through may decide otherwise."""
+        self.has_table_hint = False
+        """Whether the table that decided may read how long the other side asks to wait."""
         is_known = known is not None and known.is_ambiguous
         self.is_ambiguous = is_ambiguous or kind is Kind.AMBIGUOUS or is_known
         self.reason = reason
@@ -109,7 +115,7 @@ class Classification:
 
     def __setstate__(self, state: tuple[None, dict[str, Kind | Hint | str | bool | None]]) -> None:
         """Reads a pickle; version 1 called `errors` by another name, and had no note."""
-        self.note, self.known = "", None
+        self.note, self.known, self.looks_behind, self.has_table_hint = "", None, True, False
         for name, value in state[1].items():
             setattr(self, name if name in Classification.__slots__ else "errors", value)
 
@@ -196,14 +202,16 @@ def classify(
     if not carried:
         if answer is None and isinstance(exception, OSError):
             answer = rules.decided.get(numbers_of(exception))
-        if answer is not None and (  # as `is_direct`, without a call
-            (trace := exception.__traceback__) is None
+        if answer is not None and (
+            not answer.looks_behind
+            or (trace := exception.__traceback__) is None  # as `is_direct`, without a call
             or (trace := trace.tb_next) is None
             or trace.tb_next is None
         ):
             return answer  # with nothing that could ask for a wait
-    if answer is not None and _has_more(exception):
+    if answer is not None and _has_more(exception, answer):
         answer = None
+    response, is_carried = carried.get("response"), HINTS_ARE_CARRIED[cls]
     if answer is None and not rules.remembers:
         answer = _judged(exception, rules, answers, None, ())
     elif answer is None:
@@ -215,17 +223,13 @@ def classify(
         asked = rules.asked or rules.ask()
         is_plain = known.is_shared and not (asked.names or known.unsafe)
         if is_plain and known.by_code:
-            is_plain = known.by_status and KEEPS_SIGNALS[cls]
-            is_plain = is_plain and not isinstance(carried.get("response"), dict)
-        # as those of `signs`, without a call
-        signs: Signs = (cls, known) if is_plain else asked.signs(exception, known)
+            is_plain = known.by_status and is_carried and not isinstance(response, dict)
+        signs: Signs = (cls, known) if is_plain else asked.signs(exception, known)  # the same
         answer = rules.decided.get(signs) or _judged(exception, rules, answers, known, signs)
-    is_asking = "retry_after" in carried or "headers" in carried or not HINTS_ARE_CARRIED[cls]
-    hint = hint_of(exception) if is_asking or carried.get("response") is not None else None
-    if hint is None and answer.known is not None:
-        found = REGISTRY.found[cls]
-        if found is not None and found[0].hint is not None:
-            hint = parse(hint_by_table(exception))
+    is_asking = "retry_after" in carried or "headers" in carried or not is_carried
+    hint = hint_of(exception) if is_asking else None if response is None else hint_in(response)
+    if hint is None and answer.has_table_hint:
+        hint = parse(hint_by_table(exception))
     if hint is None:
         return answer
     return Classification(
@@ -234,10 +238,11 @@ def classify(
     )  # fmt: skip
 
 
-def _has_more(exception: BaseException) -> bool:
+def _has_more(exception: BaseException, answer: Classification) -> bool:
     """Whether what it carries, or a client that it came through, may decide otherwise."""
     is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
-    return not is_plain or not (is_direct(exception) or REGISTRY.behind(exception) is None)
+    is_own = not answer.looks_behind or is_direct(exception)
+    return not is_plain or not (is_own or REGISTRY.behind(exception) is None)
 
 
 def judged(
@@ -275,6 +280,9 @@ def _judged(
     """The answer of the rules for a failure unlike those before it; it is kept if it may be."""
     inquiry = _Inquiry(exception, rules, given or Answers())
     answer = inquiry.answer(known)
+    is_recorded = RECORDED in exception.__dict__
+    answer.has_table_hint = answer.known is not None and reads_hint(type(exception))
+    answer.looks_behind = known is None or is_recorded or may_be_of_client(exception, known)
     if known is not None and not isinstance(exception, BaseExceptionGroup):
         rules.decide_alike(signs, answer)
         if rules.ask().is_numbered(exception, known):
@@ -364,7 +372,7 @@ class _Inquiry:
         """Whether retry_on names groups themselves; then their members are not classified."""
         classes = [rule for rule in self.rules.retry_on or () if isinstance(rule, type)]
         groups = [cls for cls in classes if issubclass(cls, BaseExceptionGroup)]
-        return any(isinstance(self.exception, group) for group in groups)
+        return isinstance(self.exception, tuple(groups))
 
     def _decide_by_retry_on(self) -> tuple[Kind, bool, str]:
         known = self.known
@@ -468,10 +476,7 @@ class _Inquiry:
         return first.kind, True, f"a group of which each is retryable; {first.reason}"
 
     def first(self, rules: tuple[Rule, ...]) -> Rule | None:
-        for rule in rules:
-            if self._matches(rule):
-                return rule
-        return None
+        return next((rule for rule in rules if self._matches(rule)), None)
 
     def _matches(self, rule: Rule) -> bool:
         if isinstance(rule, type):

@@ -16,6 +16,7 @@ from mainstay.core.base.attributes import KEEPS_SIGNALS, add_note, attribute
 from mainstay.core.base.printable import printable
 from mainstay.core.known.headers import GAVE_UP
 from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
+from mainstay.core.retry.retry_after import HINTS_ARE_CARRIED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,9 +153,9 @@ def newest_mark(exception: BaseException) -> GaveUp | None:
         if current is None:
             return None  # nothing of it, nor of what it was raised from, can have one
         carried = current.__dict__
-        if "__notes__" in carried or carried.get("response") is not None:
+        if carried and ("__notes__" in carried or carried.get("response") is not None):
             break
-        if not KEEPS_SIGNALS[type(current)] or isinstance(current, BaseExceptionGroup):
+        if not HINTS_ARE_CARRIED[type(current)]:  # a group, perhaps
             break
         current = current.__cause__
     if exception.__cause__ is None and not isinstance(exception, BaseExceptionGroup):
@@ -194,7 +195,7 @@ def mark_on(exception: BaseException | None) -> GaveUp | None:
         for note in notes:
             if type(note) is GaveUp and note.moment != NO_MOMENT:
                 return note
-    of_response = None if response is None else _of_response(response)
+    of_response = None if response is None else note_of_response(response)
     has_mark = of_response is not None and of_response.moment != NO_MOMENT
     return of_response if has_mark else None
 
@@ -204,7 +205,7 @@ def _notes_on(exception: BaseException | None) -> list[GaveUp]:
     notes = attribute(exception, "__notes__")
     found = [note for note in notes if type(note) is GaveUp] if isinstance(notes, list) else []
     response = attribute(exception, "response")
-    note = None if response is None else _of_response(response)
+    note = None if response is None else note_of_response(response)
     return found if note is None else [*found, note]
 
 
@@ -215,7 +216,8 @@ ON_RESPONSE = "ms_gave_up"
 attribute. What `raise_for_status()` raises then has the response, and so the note."""
 
 
-def _of_response(response: object) -> GaveUp | None:
+def note_of_response(response: object) -> GaveUp | None:
+    """The note of a retry further in that gave up on a response."""
     if type(response) is dict:  # botocore's, parsed
         return None
     try:

@@ -8,7 +8,7 @@ from mainstay.core.base.rule import RULE
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.retry.classify import classify
 from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
-from mainstay.core.retry.give_up import NO_MOMENT, GaveUp, mark_on, newest_mark
+from mainstay.core.retry.give_up import NO_MOMENT, GaveUp, mark_on, newest_mark, note_of_response
 from mainstay.core.retry.hooks import RELEASE
 from mainstay.core.retry.not_retried import after_retries, leave
 from mainstay.errors import AttemptTimeout, NestedRetryError
@@ -130,12 +130,17 @@ def fast_decision(
     policy = plan.policy
     verdict = policy._rules.settled.get(type(failure))
     is_plain = not failure.__dict__ and failure.__cause__ is None
-    if is_plain and not (  # as `is_direct`, without a call
-        (trace := failure.__traceback__) is None
-        or (trace := trace.tb_next) is None
-        or trace.tb_next is None
+    if (
+        is_plain
+        and verdict is not None
+        and verdict.looks_behind
+        and not (
+            (trace := failure.__traceback__) is None  # as `is_direct`, without a call
+            or (trace := trace.tb_next) is None
+            or trace.tb_next is None
+        )
     ):
-        is_plain = REGISTRY.behind(failure) is None
+        verdict = verdict if REGISTRY.behind(failure) is None else None
     if verdict is None or not is_plain:
         verdict = None if by_type else _verdict(plan, failure)
         if verdict is None:
@@ -176,12 +181,14 @@ def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
     rules, cls, carried = plan.policy._rules, type(failure), failure.__dict__
     if rules.functions or _OF_THE_FLOW[cls] or RELEASE in carried:
         return None
-    is_bare = "__notes__" not in carried and carried.get("response") is None
     if failure.__cause__ is not None:
         mark = newest_mark(failure)
+    elif "__notes__" in carried or not KEEPS_SIGNALS[cls]:
+        mark = mark_on(failure)
     else:  # one without notes and response has no mark
-        mark = None if is_bare and KEEPS_SIGNALS[cls] else mark_on(failure)
-    if mark is not None:
+        response = carried.get("response")
+        mark = None if response is None else note_of_response(response)
+    if mark is not None and mark.moment != NO_MOMENT:
         return None
     verdict = classify(failure, rules)
     if verdict.hint is not None or (verdict.is_ambiguous and plan.idempotency == "unsafe"):

@@ -63,13 +63,22 @@ def hint_of(exception: BaseException) -> Hint | None:
     if isinstance(exception, BaseExceptionGroup):
         hints = [hint for hint in map(hint_of, exception.exceptions) if hint is not None]
         return max(hints, key=lambda hint: hint.seconds or 0.0, default=None)
-    if response is not None:
-        headers = _headers_of(response) or headers
-    if headers is None:
-        return None
-    try:
-        return _from_headers(headers)
-    except Exception:  # headers that only look like some
+    found = None if response is None else _headers_of(response)
+    return _from_headers(found or headers)
+
+
+def hint_in(response: UserValue) -> Hint | None:
+    """The hint in the headers of a response; None if it has none.
+
+    >>> hint_in({"ResponseMetadata": {"HTTPHeaders": {"retry-after": "3"}}}).seconds
+    3.0
+    """
+    if isinstance(response, dict):
+        return _from_headers(_headers_in(response))
+    try:  # as `_headers_of`, without a call
+        headers = getattr(response, "headers", None)
+        return _from_headers(headers) if headers else None
+    except Exception:  # a property may raise
         return None
 
 
@@ -84,10 +93,7 @@ def hint_of_result(value: object) -> Hint | None:
     hint = parse(attribute(value, "retry_after"))
     if hint is not None:
         return hint
-    try:
-        return _from_headers(_headers_of(value))
-    except Exception:  # headers that only look like some
-        return None
+    return _from_headers(_headers_of(value))
 
 
 def parse(value: object, date: object = None) -> Hint | None:
@@ -112,10 +118,15 @@ def parse(value: object, date: object = None) -> Hint | None:
     return Hint(at=at) if sent is None else Hint(seconds=max(0.0, at - sent))
 
 
+def _headers_in(response: dict[UserValue, UserValue]) -> UserValue:
+    """Those in a response that botocore has parsed."""
+    metadata = response.get("ResponseMetadata")
+    return metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
+
+
 def _headers_of(response: object) -> UserValue:
-    if isinstance(response, dict):  # botocore's parsed response
-        metadata = response.get("ResponseMetadata")
-        return metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
+    if isinstance(response, dict):
+        return _headers_in(response)
     try:
         return getattr(response, "headers", None)
     except Exception:  # a property may raise
@@ -136,12 +147,15 @@ _FOLDS = PerClass(lambda cls: qualified_name(cls) in FOLDING)
 
 
 def _from_headers(headers: UserValue) -> Hint | None:
-    if headers is None or (_FOLDS[type(headers)] and "Retry-After" not in headers):
+    try:
+        if headers is None or (_FOLDS[type(headers)] and "Retry-After" not in headers):
+            return None
+        value = headers.get("Retry-After") or headers.get("retry-after")
+        if value is None:
+            return None
+        return parse(value, headers.get("Date") or headers.get("date"))
+    except Exception:  # headers that only look like some
         return None
-    value = headers.get("Retry-After") or headers.get("retry-after")
-    if value is None:
-        return None
-    return parse(value, headers.get("Date") or headers.get("date"))
 
 
 def _number(value: object) -> float | None:

@@ -28,7 +28,7 @@ from mainstay.runtime.enclosing import (
     opened,
     references,
 )
-from mainstay.runtime.loops import is_trio
+from mainstay.runtime.loops import RUNNING, is_trio
 from mainstay.runtime.reports.logs import LOGS, QUIET
 from mainstay.runtime.reports.tracebacks import shorten
 
@@ -374,8 +374,11 @@ async def await_hook(call: Call, effect: CallHook, made: UserValue) -> None:
 def current_sleep() -> Callable[[float], Awaitable[object]]:
     """The sleep of the event loop this runs in, as it is now: tests replace it."""
     modules = sys.modules
-    if "trio" in modules and is_trio():
-        return modules["trio"].sleep  # type: ignore[no-any-return]
+    trio = modules.get("trio")
+    if trio is not None:
+        running = RUNNING[trio]  # as `is_trio` reads it, without a call
+        if (running is None or running.name == "trio") and is_trio():
+            return trio.sleep  # type: ignore[no-any-return]
     return modules["asyncio"].sleep  # type: ignore[no-any-return]
 
 

@@ -157,6 +157,7 @@ TABLE = Table(
     packages=("httpx", "httpcore"),
     request=_request,
     first=_first,
+    senders=frozenset({"httpx._client"}),
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",
 )
 OTHER_VERSIONS = (

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Inner, OwnRetries, Row, Table, by_status
+from mainstay.core.known.table import OwnRetries, Row, Table, by_status
 from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
 
 def _request(error: BaseException) -> object:
     """Of an error in the body of an answer, to which requests does not attach it."""
-    trace = error.__traceback__
-    while trace is not None:
-        frame = trace.tb_frame
-        if frame.f_globals.get("__name__") == "requests.models":
-            request = attribute(frame.f_locals.get("self"), "request")
-            if request is not None:
-                return request
-        trace = trace.tb_next
+    for frame in shared.frames(error, "requests.models"):
+        request = attribute(frame.f_locals.get("self"), "request")
+        if request is not None:
+            return request
     return None
 
 
@@ -49,23 +45,18 @@ TABLE = Table(
             Kind.UNKNOWN, "a base class, which requests itself does not raise"
         ),
         "requests.exceptions.HTTPError": by_status(),
-        "requests.exceptions.ConnectionError": Inner(shared.first, otherwise=LOST),
-        "requests.exceptions.ProxyError": Inner(
-            shared.first,
-            otherwise=Row(Kind.TRANSIENT, "the proxy refused or broke the connection"),
+        "requests.exceptions.ConnectionError": shared.wrapping(LOST),
+        "requests.exceptions.ProxyError": shared.wrapping(
+            Row(Kind.TRANSIENT, "the proxy refused or broke the connection"),
         ),
-        "requests.exceptions.SSLError": Inner(
-            shared.first,
-            otherwise=Row(Kind.UNKNOWN, "a failure of TLS that may be of either side"),
+        "requests.exceptions.SSLError": shared.wrapping(
+            Row(Kind.UNKNOWN, "a failure of TLS that may be of either side"),
         ),
         "requests.exceptions.Timeout": NO_ANSWER,
         "requests.exceptions.ConnectTimeout": shared.CONNECT_TIMEOUT,
         "requests.exceptions.ReadTimeout": NO_ANSWER,
-        "requests.exceptions.RetryError": Inner(
-            shared.first,
-            otherwise=Row(
-                Kind.TRANSIENT, "answers with statuses that were to be repeated", ambiguous=True
-            ),
+        "requests.exceptions.RetryError": shared.wrapping(
+            Row(Kind.TRANSIENT, "answers with statuses that were to be repeated", ambiguous=True),
         ),
         "requests.exceptions.ChunkedEncodingError": shared.CUT,
         "requests.exceptions.ContentDecodingError": shared.UNREADABLE,
@@ -92,5 +83,6 @@ TABLE = Table(
     ),
     request=_request,
     first=_first,
+    senders=frozenset({"requests.models", "requests.sessions"}),
     own_retries=OwnRetries(_sent, "leave out max_retries of the adapter"),
 )

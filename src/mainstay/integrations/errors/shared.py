@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import KEEPS_SIGNALS, PerClass, attribute, carries
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Row
+from mainstay.core.known.table import Cases, Inner, Row
 from mainstay.core.retry.retry_after import parse
 
 TYPE_CHECKING = False
@@ -82,12 +82,41 @@ def connecting(read: Callable[[Any], BaseException | None], otherwise: Entry = N
     >>> connecting(cause).row(error)
     Row(permanent, 'no host has that name')
     """
-    return Cases(
-        _names_of_cause if read is cause else lambda error: names(read(error)),
-        RESOLVER | TLS,
-        otherwise=otherwise,
-        of="cause",
-    )
+    if read is cause:
+        return _OfCause(_names_of_cause, RESOLVER | TLS, otherwise=otherwise, of="cause")
+    return Cases(lambda error: names(read(error)), RESOLVER | TLS, otherwise=otherwise, of="cause")
+
+
+class _OfCause(Cases):
+    """Cases of what it was raised from: as those of Cases, in fewer steps."""
+
+    __slots__ = ()
+
+    def cases(self, exception: BaseException) -> tuple[str, ...]:
+        try:
+            return tuple(names(exception.__cause__))
+        except Exception:  # an attribute of another shape than the library gives it
+            return ()
+
+
+class _OfArgument(Inner):
+    """What is its first argument: as an Inner that reads by `first`, in fewer steps."""
+
+    __slots__ = ()
+
+    def of(self, exception: BaseException) -> BaseException | None:
+        args = exception.args
+        found = args[0] if args else None
+        return found if isinstance(found, BaseException) and found is not exception else None
+
+
+def wrapping(otherwise: Entry, *, ambiguous: bool = False) -> Inner:
+    """What the exception was made of decides, its first argument.
+
+    >>> wrapping(NOT_SENT).of(OSError(ConnectionResetError("peer")))
+    ConnectionResetError('peer')
+    """
+    return _OfArgument(first, otherwise=otherwise, ambiguous=ambiguous)
 
 
 def names(error: BaseException | None) -> list[str]:
