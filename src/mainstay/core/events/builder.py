@@ -49,8 +49,8 @@ class EventBuilder:
     """
 
     __slots__ = (
-        "_answers", "_attempt", "_call_id", "_described", "_opening", "_plan_id", "_who", "plan",
-        "started", "took", "witness",
+        "_answers", "_attempt", "_call_id", "_described", "_opening", "_plan_id", "_who", "at",
+        "plan", "started", "took", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -69,22 +69,35 @@ class EventBuilder:
         self.started = started
         self.took: float | None = None
         """Seconds the last attempt took, if that was looked at."""
+        self.at = ""
+        """The timestamp of the events; the flow's have theirs when they are emitted."""
         self._plan_id = plan_id
         self._opening = opening
         self._answers: list[Answer] | None = None if opening is None else [*_STATED]
         self.witness: list[list[Json]] | None = None if opening is None else []
         """What the guards looked at since the last event."""
         self._described, self._attempt = ("", ""), 0
-        """The type and the text of the last failure, and the number of its attempt."""
+        """The type and the text of the last failure, looked at once for all its events, and the
+        number of its attempt."""
         self._call_id = call_id
         """Known from the first failure on."""
         self._who: tuple[tuple[str, str | None], ...] = ()
         """Who the call is made for, if that is known."""
         if category or tenant_id or correlation_id or trace_id:
-            self._who = (
-                ("retry_category", category), ("tenant_id", tenant_id),
-                ("correlation_id", correlation_id), ("trace_id", trace_id),
-            )  # fmt: skip
+            self.make_for(category, tenant_id, correlation_id, trace_id)
+
+    def make_for(
+        self,
+        category: str | None,
+        tenant_id: str | None,
+        correlation_id: str | None,
+        trace_id: str | None,
+    ) -> None:
+        """States who the call is made for."""
+        self._who = (
+            ("retry_category", category), ("tenant_id", tenant_id),
+            ("correlation_id", correlation_id), ("trace_id", trace_id),
+        )  # fmt: skip
 
     @property
     def keeps(self) -> bool:
@@ -128,11 +141,6 @@ class EventBuilder:
             witness or None,
         )
 
-    def _describe(self, outcome: Outcome, attempt: int) -> tuple[str, str]:
-        """The type and text of the failure of an attempt: looked at once, for all its events."""
-        self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
-        return self._described
-
     def _evidence(self, outcome: Outcome, verdict: Classification, /) -> Evidence:
         return evidence_of(outcome, verdict, self.plan.redact)
 
@@ -141,9 +149,9 @@ class EventBuilder:
     ) -> Event:
         if not self._call_id:
             self._call_id = f"{key:x}"
-        name, message = (
-            self._described if self._attempt == attempt else self._describe(outcome, attempt)
-        )
+        if self._attempt != attempt:
+            self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
+        name, message = self._described
         event = AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
@@ -158,6 +166,7 @@ class EventBuilder:
             operation=self.plan.operation,
             policy=self.plan.policy.name,
             call_id=self._call_id,
+            timestamp=self.at,
         )
         return self._placed(event) if self._who else event
 
@@ -170,24 +179,7 @@ class EventBuilder:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = (
-            self._described if self._attempt == attempt else self._describe(outcome, attempt)
-        )
-        event = RetryAttempt(
-            attempt_number=attempt,
-            max_attempts=limit,
-            delay_seconds=delay,
-            exception_type=name,
-            exception_message=message,
-            kind=verdict.kind._value_,
-            key=key,
-            log_level=self.plan.policy.log_level,
-            proof=_NO_PROOF if self._answers is None else self._proof(),
-            operation=self.plan.operation,
-            policy=self.plan.policy.name,
-            call_id=self._call_id,
-        )
-        return self._placed(event) if self._who else event
+        return self.next_step(outcome, verdict, attempt, delay, key, 0.0, limit)
 
     def next_step(
         self,
@@ -197,20 +189,42 @@ class EventBuilder:
         delay: float,
         key: int,
         now: float,
+        limit: int = 0,
     ) -> Event:
-        """What follows a failure by `fast_decision`: a retry after the delay; the end below 0."""
-        if delay >= 0.0:
-            most = self.plan.policy.max_attempts
-            return self.retry_scheduled(outcome, verdict, attempt, most, delay, key)
-        stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
-        return self.gave_up(outcome, verdict, attempt, stop, now)
+        """What follows a failure by `fast_decision`: a retry after the delay; the end below 0.
+
+        The flow has a limit of its own, since a kind may have one.
+        """
+        if delay < 0.0:
+            stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+            return self.gave_up(outcome, verdict, attempt, stop, now)
+        if self._attempt != attempt:
+            self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
+        name, message = self._described
+        policy = self.plan.policy
+        event = RetryAttempt(
+            attempt_number=attempt,
+            max_attempts=limit or policy.max_attempts,
+            delay_seconds=delay,
+            exception_type=name,
+            exception_message=message,
+            kind=verdict.kind._value_,
+            key=key,
+            log_level=policy.log_level,
+            proof=_NO_PROOF if self._answers is None else self._proof(),
+            operation=self.plan.operation,
+            policy=policy.name,
+            call_id=self._call_id,
+            timestamp=self.at,
+        )
+        return self._placed(event) if self._who else event
 
     def gave_up(
         self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = (
-            self._described if self._attempt == attempt else self._describe(outcome, attempt)
-        )
+        if self._attempt != attempt:
+            self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
+        name, message = self._described
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         event = kind(
             total_attempts=attempt,
@@ -223,6 +237,7 @@ class EventBuilder:
             operation=self.plan.operation,
             policy=self.plan.policy.name,
             call_id=self._call_id,
+            timestamp=self.at,
         )
         return self._placed(event) if self._who else event
 
@@ -235,11 +250,12 @@ class EventBuilder:
             operation=self.plan.operation,
             policy=self.plan.policy.name,
             call_id=self._call_id,
+            timestamp=self.at,
         )
         return self._placed(event) if self._who else event
 
     def call_interrupted(self, attempt: int, by: str) -> Event:
-        event = CallInterrupted(total_attempts=attempt, by=by)
+        event = CallInterrupted(total_attempts=attempt, by=by, timestamp=self.at)
         return self._placed(event, is_bare=True)
 
     def call_refused(self, refusal: BaseException) -> Event:

@@ -21,7 +21,7 @@ from mainstay.drivers.call.guard import label_of
 from mainstay.drivers.call.site import LONG
 from mainstay.errors import SinkError
 from mainstay.ports import wants_evidence_now
-from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.context import CONTEXT, NO_CONTEXT
 from mainstay.runtime.enclosing import SENDING
 from mainstay.runtime.plan_registry import register
 from mainstay.runtime.reports.deferred_events import facts_of
@@ -87,7 +87,6 @@ class Notes(EventBuilder):
     __slots__ = (
         "_facts",
         "_handled",
-        "_is_clocked",
         "_key",
         "_levelled",
         "_listeners",
@@ -109,12 +108,10 @@ class Notes(EventBuilder):
         opening, plan_id = None, ""
         if wants_evidence_now(listeners):
             opening, plan_id = Opening(), plan_of(site)
-        EventBuilder.__init__(
-            self, site, began, opening, plan_id, f"{key:x}", who.category, who.tenant_id,
-            who.correlation_id, who.trace_id,
-        )  # fmt: skip
+        EventBuilder.__init__(self, site, began, opening, plan_id, f"{key:x}")
+        if who is not NO_CONTEXT:
+            self.make_for(who.category, who.tenant_id, who.correlation_id, who.trace_id)
         self._site, self._key, self._starts = site, key, started
-        self._is_clocked = started is not None
         self._listeners, self._levelled = listeners, levelled
         """Who is yet to receive events; nobody once the call has ended or the flow goes on."""
         self._made, self._shown = 1, 0
@@ -134,19 +131,26 @@ class Notes(EventBuilder):
             return
         policy = site.policy
         verdict, most = classify(failure, policy._rules), policy.max_attempts  # noqa: SLF001
-        emitted: tuple[tuple[Event, tuple[Sink, ...]], ...] = ()
-        if listeners := wanted(to, levelled, "DEBUG") if levelled else to:
+        self.at = stamp(clock.current.wall())
+        failed: Event | None = None
+        event: Event | None = None
+        before = wanted(to, levelled, "DEBUG") if levelled else to
+        if before:
             starts = self._starts
             self.took = None if starts is None else clock.current.monotonic() - starts
-            event = self.attempt_failed(failure, verdict, made, most, self._key)
-            emitted = ((event, listeners),)
-        level = policy.log_level if delay >= 0.0 else "ERROR"
-        if listeners := wanted(to, levelled, level) if levelled else to:
+            failed = self.attempt_failed(failure, verdict, made, most, self._key)
+        if levelled:
+            to = wanted(to, levelled, policy.log_level if delay >= 0.0 else "ERROR")
+        if to:
             now = 0.0 if delay >= 0.0 else clock.current.monotonic()
             event = self.next_step(failure, verdict, made, delay, self._key, now)
-            emitted = (*emitted, (event, listeners))
-        if emitted:
-            _send(emitted, site.redact, site, failure)
+            if failed is not None and before is to:
+                _send((failed, event), to, site.redact, site, failure)
+                return
+        if failed is not None:
+            _send((failed,), before, site.redact, site, failure)
+        if event is not None:
+            _send((event,), to, site.redact, site, failure)
 
     def waited(self) -> None:
         """The next attempt starts now."""
@@ -167,8 +171,9 @@ class Notes(EventBuilder):
         to, levelled, site = self._listeners, self._levelled, self._site
         self._listeners = ()
         if listeners := wanted(to, levelled, CallSucceeded.level) if levelled else to:
+            self.at = stamp(clock.current.wall())
             event = self.call_succeeded(self._made, clock.current.monotonic())
-            _send(((event, listeners),), site.redact, site)
+            _send((event,), listeners, site.redact, site)
         return value
 
     def end_here(self, failure: BaseException) -> tuple[float | None, float | None]:
@@ -179,7 +184,7 @@ class Notes(EventBuilder):
         except SinkError as refusal:
             refusal.__context__ = failure
             raise
-        if self._made == 1 and not self._is_clocked:
+        if self._starts is None:  # the first attempt failed, and nobody had asked for its start
             return None, None
         return self.started, self._starts
 
@@ -199,8 +204,9 @@ class Notes(EventBuilder):
         if by and (to := self._listeners):
             site, self._listeners = self._site, ()
             if listeners := wanted(to, self._levelled, CallInterrupted.level):
+                self.at = stamp(clock.current.wall())
                 event = self.call_interrupted(self._made, by)
-                _send(((event, listeners),), site.redact, site)
+                _send((event,), listeners, site.redact, site)
 
     def _hand_over(self, facts: Facts) -> None:
         refusal: SinkError | None = None
@@ -223,7 +229,7 @@ def succeeded(site: Site, started: float) -> None:
     if listeners := _first_listeners(site, "DEBUG"):
         builder = _first_builder(site, started, listeners)
         event = builder.call_succeeded(1, clock.current.monotonic())
-        _send(((event, listeners),), site.redact, site)
+        _send((event,), listeners, site.redact, site)
 
 
 def interrupted(site: Site, started: float, stop: BaseException) -> None:
@@ -231,12 +237,14 @@ def interrupted(site: Site, started: float, stop: BaseException) -> None:
     if listeners := _first_listeners(site, CallInterrupted.level):
         builder = _first_builder(site, started, listeners)
         event = builder.call_interrupted(1, type(stop).__name__)
-        _send(((event, listeners),), site.redact, site)
+        _send((event,), listeners, site.redact, site)
 
 
 def _first_builder(site: Site, started: float, listeners: tuple[Sink, ...]) -> EventBuilder:
     wants_evidence = site.is_clocked or wants_evidence_now(listeners)
-    return builder_for(site, started, () if wants_evidence else None)
+    builder = builder_for(site, started, () if wants_evidence else None)
+    builder.at = stamp(clock.current.wall())
+    return builder
 
 
 def _first_listeners(site: Site, level: str) -> tuple[Sink, ...]:
@@ -262,25 +270,25 @@ def wanted(
 
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
     """Stamps the event and sends it to every listener; raises the SinkError of a strict one."""
-    _send(((event, listeners),), redact)
+    force_setattr(event, "timestamp", stamp(clock.current.wall()))
+    _send((event,), listeners, redact)
 
 
 def _send(
-    emitted: tuple[tuple[Event, tuple[Sink, ...]], ...],
+    events: tuple[Event, ...],
+    listeners: tuple[Sink, ...],
     redact: Redactor | None,
     site: Site | None = None,  # noqa: ARG001 -- for what looks at this frame
     failure: BaseException | None = None,
 ) -> None:
-    """Stamps events of one moment, and sends each to its listeners.
+    """Sends events of one moment to those that want them, one after the other.
 
     With a site, what a listener calls runs beside the attempts of its call, which is found by a
     wrapper: runtime/enclosing.py knows this frame.
     """
-    time = stamp(clock.current.wall())
     try:
-        for event, listeners in emitted:
+        for event in events:
             refusal: SinkError | None = None
-            force_setattr(event, "timestamp", time)
             for listener in listeners:
                 try:
                     listener(event)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.proof import Opening
@@ -121,14 +120,12 @@ def _events_of(facts: Facts) -> list[Event]:
     for cls, text, evidence, began, now, delay in zip(*[parts] * _PARTS, strict=True):
         made += 1
         verdict = rules.settled.get(cls) or classify(_bare(cls), rules)
+        builder.at = stamp(now + offset)
         builder.look_at(made, (NAMES[cls], shown(text, plan.redact)), evidence, now - began)
         failed = builder.attempt_failed(_GONE, verdict, made, limit, key)
         if delay < 0.0:
             builder.record_answer(now)
         event = builder.next_step(_GONE, verdict, made, delay, key, now)
-        time = stamp(now + offset)
-        force_setattr(failed, "timestamp", time)
-        force_setattr(event, "timestamp", time)
         found += (failed, event)
     if facts.ended is not None:
         found.append(_end_of(facts, builder, made))
@@ -138,13 +135,11 @@ def _events_of(facts: Facts) -> list[Event]:
 def _end_of(facts: Facts, builder: EventBuilder, failed: int) -> Event:
     """The last event of a call that has returned or was cut off, after that many failures."""
     assert facts.ended is not None
+    builder.at = stamp(facts.ended + facts.offset)
     if facts.by:
-        event = builder.call_interrupted(facts.made, facts.by)
-    else:
-        builder.record_answer(facts.ended)
-        event = builder.call_succeeded(failed + 1, facts.ended)
-    force_setattr(event, "timestamp", stamp(facts.ended + facts.offset))
-    return event
+        return builder.call_interrupted(facts.made, facts.by)
+    builder.record_answer(facts.ended)
+    return builder.call_succeeded(failed + 1, facts.ended)
 
 
 _GONE = Returned(None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NAME = "mainstay"
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 """The numbers of logging's own levels."""
+_NO_LEVEL = 1 << 30
 QUIET: list[object] = []
 """What the logger `mainstay` has for handlers if the program has given it none."""
 
@@ -44,7 +45,9 @@ def logger(name: str = NAME) -> logging.Logger:
     with _LOCK:
         if not QUIET:
             handler = logging.lastResort if _PRINTS else None
-            handler = handler or logging.NullHandler()
+            if handler is None:
+                handler = logging.NullHandler()
+                handler.setLevel(_NO_LEVEL)  # it is counted among the handlers, and never called
             logging.getLogger(NAME).addHandler(handler)
             QUIET.append(handler)
     found = logging.getLogger(name)
@@ -126,8 +129,10 @@ class EventLog:
         if logger.isEnabledFor(level):
             message = _Message(self, event)
             record = logger.makeRecord(
-                logger.name, level, __file__, _LINE, "%s", (message,), None, _FUNCTION
+                logger.name, level, __file__, _LINE, message, (), None, _FUNCTION
             )
+            if record.msg is message:  # a record that is made with an argument asks its class
+                record.msg, record.args = "%s", (message,)
             record.mainstay = event.to_dict()
             if (me := get_ident()) not in _WRITING:  # as `write` does, without another frame
                 _WRITING.add(me)
@@ -232,6 +237,7 @@ class _Silent(Logs):
     """In place of the log where an engine's sinks do the logging."""
 
     __slots__ = ()
+    listeners = ()
 
     def takes(self, _level: str = "ERROR") -> bool:
         return False
