@@ -276,6 +276,17 @@ def test_a_line_is_made_of_anything():
     )
 
 
+@pytest.mark.parametrize(
+    "odd", ["\x00", "\n", "\x1b", "\x7f", "\x9b", "\u2028", "\u202e", "é", "\ud800"]
+)
+def test_a_line_of_json_is_shown_as_it_is(odd):
+    """What a terminal obeys is an escape in it, and reads as what it was."""
+    record = logging.makeLogRecord({"name": "a", "msg": "m", "mainstay": {"x": f"1{odd}2"}})
+    line = JsonFormatter().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["x"] == f"1{odd}2"
+
+
 @pytest.mark.req("NFR-041-28", "IT-041-14")
 def test_structlog_renders_the_records_with_their_fields(configured):
     """As structlog's documentation has it for records of the standard library."""

@@ -18,6 +18,7 @@ from mainstay.ports import SinkWants
 from mainstay.runtime.reports import logs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from mainstay.core.base.event import Event
@@ -74,14 +75,18 @@ class JsonFormatter(logging.Formatter):
         }
         fields = getattr(record, "mainstay", None)
         if isinstance(fields, dict):
-            line |= {name: value for name, value in fields.items() if name != "proof"}
-        own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if own:
+            line |= fields
+            line.pop("proof", None)
+        given = record.__dict__
+        if not given.keys() <= _STANDARD:
+            own = {name: value for name, value in given.items() if name not in _STANDARD}
             line = {**line, **self._looked_at(own), **line}
-        error = self._error(record)
-        if error:
+        if (record.exc_text or record.exc_info) and (error := self._error(record)):
             line["exception"] = error
-        return printable_json(_json(line))
+        data = _json(line)
+        if data.isascii() and _DELETE not in data:  # other controls are escapes in it
+            return data.decode()
+        return printable_json(data.decode())
 
     def _looked_at(self, fields: dict[str, Any]) -> dict[str, Any]:
         import json  # when it is needed, as below
@@ -97,15 +102,21 @@ class JsonFormatter(logging.Formatter):
         return shown(text, self._redact) if text else ""
 
 
-def _json(line: dict[str, Any]) -> str:
-    import msgspec  # few write JSON to a log, and it takes long to load
+def _json(line: dict[str, Any]) -> bytes:
+    if not _encode:
+        import msgspec  # few write JSON to a log, and it takes long to load
 
+        _encode.append(msgspec.json.Encoder(enc_hook=str).encode)
     try:
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return _encode[0](line)
     except UnicodeEncodeError:  # half a surrogate, which has no UTF-8
         import json  # when it is needed: msgspec writes the others
 
-        return json.dumps(line, default=str, separators=(",", ":"))
+        return json.dumps(line, default=str, separators=(",", ":")).encode()
+
+
+_encode: list[Callable[[object], bytes]] = []
+_DELETE = b"\x7f"
 
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "mainstay"}
