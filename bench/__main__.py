@@ -17,9 +17,7 @@ from types import ModuleType
 import bench
 from bench.measure import QUICK, Effort, reason
 from bench.peers import EVERYONE
-from bench.table import Row, Table, at_most
-
-SPREAD_LIMIT = 0.10
+from bench.table import SPREAD_LIMIT, Row, Table, at_most
 
 
 def main() -> int:
@@ -101,7 +99,7 @@ def measure(modules: dict[str, ModuleType], effort: Effort, *, is_json: bool) ->
         progress(f"measuring {name} ...")
         start = time.perf_counter()
         table = outcome(name, module, effort)
-        if not effort.is_quick and any(_is_noisy(row) for row in table.rows if row.goal):
+        if not effort.is_quick and any(_is_unsettled(row) for row in table.rows):
             progress(f"measuring {name} again ...")
             table = steadier(table, outcome(name, module, effort))
         measured.append(table)
@@ -112,8 +110,9 @@ def measure(modules: dict[str, ModuleType], effort: Effort, *, is_json: bool) ->
     return measured
 
 
-def _is_noisy(row: Row) -> bool:
-    return (row.spread or 0) > SPREAD_LIMIT
+def _is_unsettled(row: Row) -> bool:
+    """Whether a row with a goal is too noisy to be judged, and was measured only once."""
+    return row.goal is not None and row.is_noisy and not row.is_repeated
 
 
 def steadier(first: Table, second: Table) -> Table:
@@ -122,7 +121,7 @@ def steadier(first: Table, second: Table) -> Table:
     rows = []
     for row in first.rows:
         other = again.get(row.what, row)
-        is_better = _is_noisy(row) and (other.spread or 0) < (row.spread or 0)
+        is_better = row.is_noisy and (other.spread or 0) < (row.spread or 0)
         rows.append(other if is_better and other.value is not None else row)
     return Table(first.name, first.title, first.method, rows)
 
@@ -160,9 +159,9 @@ def summary(tables: list[Table]) -> str:
     lines += [
         f"  spread {row.spread:.0%}, measure again: {name}: {row.what}"
         for name, row in judged
-        if _is_noisy(row)
+        if row.is_noisy
     ]
-    noisy = sum(_is_noisy(row) for _, row in rows if row.goal is None)
+    noisy = sum(row.is_noisy for _, row in rows if row.goal is None)
     lines.append(f"{noisy} rows without a goal have a spread over {SPREAD_LIMIT:.0%}.")
     return "\n".join(lines)
 

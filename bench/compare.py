@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from bench.measure import Absent, Results, Timing
+import statistics
+from collections.abc import Callable
+
+from bench.measure import Absent, Effort, Results, Timing, spread
 from bench.peers import PEERS
-from bench.table import Goal, Row
+from bench.table import SPREAD_LIMIT, Goal, Row
 
 FASTEST = "the fastest peer"
 
@@ -29,7 +32,8 @@ def ratios(
             rows.append(Row(what, None, goal, note=result.reason))
         else:
             ratio, noise = result.over(unit), result.spread_over(unit)
-            rows.append(Row(what, ratio, goal, spread=noise, note=notes.get(name, "")))
+            note, again = notes.get(name, ""), result.is_repeated
+            rows.append(Row(what, ratio, goal, spread=noise, note=note, is_repeated=again))
     return rows
 
 
@@ -56,8 +60,29 @@ def faster_than(results: Results, goals: dict[str, Goal], *, named: str = "{}") 
         if isinstance(mine, Absent) or its is None:
             rows.append(Row(what, None, goal, note=note))
         else:
-            rows.append(Row(what, its.over(mine), goal, spread=its.spread_over(mine), note=note))
+            noise, again = its.spread_over(mine), its.is_repeated or mine.is_repeated
+            row = Row(what, its.over(mine), goal, spread=noise, note=note, is_repeated=again)
+            rows.append(row)
     return rows
+
+
+def paired(
+    name: str, ratios: list[float], goal: Goal | None, pair: Callable[[], float], effort: Effort
+) -> Row:
+    """The median of the ratios of pairs of processes; if they are noisy, of as many again.
+
+    The thirds of a run give its spread. Only a row with a goal is measured again, and the steadier
+    of both figures stands.
+    """
+    is_repeated = goal is not None and not effort.is_quick and _of_thirds(ratios) > SPREAD_LIMIT
+    if is_repeated:
+        ratios = min(ratios, [pair() for _ in ratios], key=_of_thirds)
+    noise = _of_thirds(ratios) if len(ratios) > 1 else None
+    return Row(name, statistics.median(ratios), goal, spread=noise, is_repeated=is_repeated)
+
+
+def _of_thirds(ratios: list[float]) -> float:
+    return spread([statistics.median(ratios[third::3]) for third in range(min(3, len(ratios)))])
 
 
 def duration(seconds: float) -> str:

@@ -52,9 +52,8 @@ def _sync_rows(effort: Effort) -> list[Row]:
     contenders += [
         Contender(f"{name}, deadline", partial(decorated, name, DEADLINE), calls) for name in PEERS
     ]
-    return ratios(
-        race(contenders, effort), "bare call", {"mainstay, deadline": at_most(8)}, named="sync: {}"
-    )
+    goals = {"mainstay, deadline": at_most(8)}
+    return ratios(race(contenders, effort, goals), "bare call", goals, named="sync: {}")
 
 
 def _async_rows(effort: Effort) -> list[Row]:
@@ -75,12 +74,8 @@ def _async_rows(effort: Effort) -> list[Row]:
         Contender(f"{name}, attempt timeout", partial(decorated, name, TIMEOUT, "async"), awaits)
         for name in PEERS
     ]
-    return ratios(
-        race_async(contenders, effort),
-        "bare await",
-        {"mainstay, attempt_timeout": at_most(15)},
-        named="async: {}",
-    )
+    goals = {"mainstay, attempt_timeout": at_most(15)}
+    return ratios(race_async(contenders, effort, goals), "bare await", goals, named="async: {}")
 
 
 def _listened(colour: Colour) -> tuple[Function]:

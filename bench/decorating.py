@@ -9,12 +9,12 @@ after the import and after a first function.
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 
-from bench.measure import Effort, Lacks, reason, spread
+from bench.compare import paired
+from bench.measure import Effort, Lacks, reason
 from bench.table import Goal, Row, Table, at_most
 
 ORDER = 24
@@ -78,12 +78,12 @@ print(json.dumps(time.process_time() - start))
 def run(effort: Effort) -> Table:
     """Each relative to its base."""
     pairs = 5 if effort.is_quick else 4 * effort.repeats
-    rows = [row for mine, base, goal in GOALS for row in _rows(mine, base, goal, pairs)]
+    rows = [row for asked in GOALS for row in _rows(*asked, pairs, effort)]
     method = f"CPU time inside fresh interpreters; medians of {pairs} pairs with the base."
     return Table("decorating", "Decorating many functions", method, rows)
 
 
-def _rows(mine: str, base: str, goal: Goal, pairs: int) -> list[Row]:
+def _rows(mine: str, base: str, goal: Goal, pairs: int, effort: Effort) -> list[Row]:
     try:
         for name in (base, mine):
             _seconds(name)  # writes bytecode, fills the disk cache
@@ -93,10 +93,9 @@ def _rows(mine: str, base: str, goal: Goal, pairs: int) -> list[Row]:
             ratios.append(_seconds(mine) / bases[-1])
     except Lacks as error:
         return [Row(mine, None, goal, note=reason(error))]
-    thirds = [statistics.median(ratios[third::3]) for third in range(3)]
     return [
         Row(base, 1.0, note=f"{min(bases) * 1000:.3g} ms on this machine"),
-        Row(mine, statistics.median(ratios), goal, spread=spread(thirds)),
+        paired(mine, ratios, goal, lambda: _seconds(mine) / _seconds(base), effort),
     ]
 
 

@@ -30,6 +30,7 @@ ORDER = 4
 HAND = "hand-written loop"
 RECOVERED = Plan(failures=2)
 EXHAUSTED = Plan(failures=3)
+GOALS = {"mainstay": at_most(2)}
 LOOPS = {"sync": calls, "async": awaits}
 COLOURS: tuple[Colour, ...] = ("sync", "async")
 
@@ -41,12 +42,12 @@ def run(effort: Effort) -> Table:
     for plan, what in ((RECOVERED, "recovers"), (EXHAUSTED, "gives up")):
         for colour in COLOURS:
             notes: dict[str, str] = {}
-            results = _results(plan, colour, effort.scaled(0.7), notes)
+            results = _results(plan, colour, effort.scaled(0.5), notes)
             named = f"{colour}, {what}: {{}}"
-            rows += ratios(results, HAND, {"mainstay": at_most(2)}, named=named, notes=notes)
+            rows += ratios(results, HAND, GOALS, named=named, notes=notes)
             rows += faster_than(results, {FASTEST: at_least(1)}, named=named)
             rows.append(_overhead(results, named, plan.failures))
-    rows += _nested(effort.scaled(0.5))
+    rows += _nested(effort.scaled(0.4))
     method = (
         "× a hand-written loop doing the same. Recovers: two failures, then success. Gives up: "
         "three failures, raised. In a handler, inside another retry: × the same call alone. "
@@ -61,7 +62,8 @@ def _results(plan: Plan, colour: Colour, effort: Effort, notes: dict[str, str]) 
         for name in (HAND, *EVERYONE)
     ]
     with no_sleep():
-        return race(contenders, effort) if colour == "sync" else race_async(contenders, effort)
+        timed = race if colour == "sync" else race_async
+        return timed(contenders, effort, EVERYONE)
 
 
 NESTS = {
@@ -79,7 +81,7 @@ def _nested(effort: Effort) -> list[Row]:
         contenders = [Contender(each, partial(_placed, each, plan), calls) for each in places]
         with no_sleep(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results = race(contenders, effort)
+            results = race(contenders, effort, NESTS[plan])
         rows += ratios(results, "alone", NESTS[plan], named=f"mainstay, sync, {what}: {{}}")
     return rows
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from bench.compare import duration, ratios
-from bench.measure import Contender, Effort, Results, Timing, _race_async, race, reason
+from bench.measure import Contender, Effort, Results, Timing, race, race_awaited, reason
 from bench.table import Goal, Row, Table, at_most
 from mainstay import RetryPolicy, deadline
 
@@ -98,8 +98,8 @@ def _sync(name: str, effort: Effort, bare: Any, mine: Any) -> list[Row]:
         Contender(MINE, lambda: (mine,), _once),
         Contender(TIMED, lambda: (_timed(mine),), _once),
     ]
-    results = race(contenders, effort)
-    return _rows(name, results, {MINE: GOAL})
+    goals = {MINE: GOAL}
+    return _rows(name, race(contenders, effort, goals), goals)
 
 
 def _once(n: int, get: Callable[[], object]) -> None:
@@ -128,7 +128,7 @@ def _async(name: str, effort: Effort, opened: Callable[[], Opened]) -> list[Row]
                 Contender(BARE, lambda: (bare,), _awaited_once),
                 Contender(MINE, lambda: (mine,), _awaited_once),
             ]
-            return await _race_async(contenders, effort)
+            return await race_awaited(contenders, effort, goals)
 
     goals = {MINE: GOAL} if name.startswith("httpx") else {}
     return _rows(name, asyncio.run(main()), goals)

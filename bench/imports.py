@@ -10,13 +10,13 @@ run it moved by 10–16 %, the median of pairs by 2–10 %). The interpreters ru
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 
-from bench.measure import Effort, Lacks, reason, spread
-from bench.peers import PEERS
+from bench.compare import paired
+from bench.measure import Effort, Lacks, reason
 from bench.table import Row, Table, at_most
 
 ORDER = 6
@@ -24,6 +24,7 @@ BASE = "import asyncio"
 # What the base install of mainstay brings; _yaml is PyYAML's C half.
 ALLOWED = {"mainstay", "msgspec", "yaml", "_yaml"}
 
+GOALS = {"mainstay": at_most(0.5)}
 STATEMENTS = {
     "mainstay": "import mainstay\n@mainstay.retry(on=ConnectionError)\ndef f(a, b): return a",
     "import mainstay alone": "import mainstay",
@@ -70,23 +71,21 @@ print(json.dumps([elapsed, sorted({name.partition(".")[0] for name in set(sys.mo
 def run(effort: Effort) -> Table:
     """Import and decorate, relative to `import asyncio`; and what came along."""
     pairs = 5 if effort.is_quick else 4 * effort.repeats
-    patience = pairs if effort.is_quick else 3  # a peer is measured every so many times
+    patience = pairs if effort.is_quick else 5  # what has no goal is measured every so many times
     figures, modules, absent = _interleaved(pairs, patience)
     rows = [Row(BASE, 1.0, note=f"{min(figures[BASE]) * 1000:.3g} ms on this machine")]
-    for name in STATEMENTS:
-        goal = at_most(0.5) if name == "mainstay" else None
+    for name, statements in STATEMENTS.items():
+        goal = GOALS.get(name)
         if name in absent:
             rows.append(Row(name, None, goal, note=absent[name]))
         else:
-            mine = figures[name]
-            thirds = [statistics.median(mine[third::3]) for third in range(min(3, len(mine)))]
-            noise = spread(thirds) if len(thirds) > 1 else None
-            rows.append(Row(name, statistics.median(mine), goal, spread=noise))
+            again = partial(_pair, statements, figures[BASE])
+            rows.append(paired(name, figures[name], goal, again, effort))
     rows.append(_strangers(modules, absent))
     method = (
         "Import, then decorate one function; × `import asyncio`. CPU time inside fresh "
         f"interpreters, their start not counted; medians of {pairs} pairs with the base "
-        f"({pairs // patience} for peers)."
+        f"({-(-pairs // patience)} without a goal)."
     )
     return Table("imports", "Import and first decoration", method, rows)
 
@@ -105,13 +104,17 @@ def _interleaved(
             absent[name] = reason(error)
     for turn in range(pairs):
         for name, statements in STATEMENTS.items():
-            if name in absent or (name in PEERS and turn % patience):
-                continue
-            base, _ = _fresh(BASE)
-            mine, _ = _fresh(statements)
-            figures[BASE].append(base)
-            figures[name].append(mine / base)
+            if name not in absent and (name in GOALS or turn % patience == 0):
+                figures[name].append(_pair(statements, figures[BASE]))
     return figures, modules, absent
+
+
+def _pair(statements: str, bases: list[float]) -> float:
+    """The ratio to the base, which runs right before it."""
+    base, _ = _fresh(BASE)
+    mine, _ = _fresh(statements)
+    bases.append(base)
+    return mine / base
 
 
 def _fresh(statements: str) -> tuple[float, list[str]]:

@@ -31,7 +31,7 @@ def run(effort: Effort) -> Table:
         for name, e in errors.items()
     ]
     goals = {name: at_most(1) for name in errors if name != UNKNOWN}
-    rows = ratios(race(contenders, effort), UNKNOWN, goals)
+    rows = ratios(race(contenders, effort, goals), UNKNOWN, goals)
     return Table("known errors", "Classifying a known error", f"× an unknown one. {METHOD}", rows)
 
 

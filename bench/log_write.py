@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ ORDER = 17
 LIMIT = 5.0  # milliseconds for one record
 BASE = "json.dumps of the event"
 WRITTEN = "LoggingSink with JsonFormatter, to a file"
+GOALS = {WRITTEN: at_most(8)}
 HALF, WHOLE = 2000, 4000  # characters
 LINEAR = "a text of 4 kB looked at for secrets, beside one of 2 kB"
 
@@ -25,10 +27,11 @@ def run(effort: Effort) -> Table:
     """One event as a log record, and one text redacted, beside one json.dumps of the event."""
     # req: NFR-041-05
     with tempfile.TemporaryDirectory() as folder:
-        results = race(_contenders(Path(folder) / "log.jsonl"), effort.scaled(0.6))
-    half, whole = results.pop(f"{HALF}"), results.pop(f"{WHOLE}")
+        results = race(_contenders(Path(folder) / "log.jsonl"), effort.scaled(0.6), GOALS)
     written = results[WRITTEN]
-    rows = ratios(results, BASE, {WRITTEN: at_most(8)})
+    rows = ratios(results, BASE, GOALS)
+    looks = race([_looking(size) for size in (HALF, WHOLE)], replace(effort, seconds=1, parts=3))
+    half, whole = looks[f"{HALF}"], looks[f"{WHOLE}"]
     if isinstance(written, Timing):
         worst = max(written.parts) * 1000.0
         rows.append(Row("one record, in milliseconds", worst, at_most(LIMIT), "ms"))
@@ -43,9 +46,17 @@ def _contenders(path: Path) -> list[Contender]:
         Contender(WRITTEN, partial(_written, path), calls),
         Contender("a text looked at for secrets, new", partial(_redacted, "_settled"), calls),
         Contender("a text looked at for secrets, seen before", partial(_redacted, "text"), calls),
-        Contender(f"{HALF}", partial(_long, HALF), calls),
-        Contender(f"{WHOLE}", partial(_long, WHOLE), calls),
     ]
+
+
+def _looking(size: int) -> Contender:
+    return Contender(f"{size}", partial(_long, size), _once)
+
+
+def _once(n: int, look: Any) -> None:
+    """One look where the harness counts ten: a look at such a text takes milliseconds."""
+    for _ in range(n):
+        look(1, 2)
 
 
 def recorded() -> Any:

@@ -50,9 +50,10 @@ def _rows(files: dict[int, Path], effort: Effort, synchronous: str) -> list[Row]
         Contender(names[count], _beginning(path, synchronous), nullary)
         for count, path in files.items()
     ]
-    results = race(contenders, effort.scaled(0.6))
     few, many = names.values()
-    return ratios(results, few, {many: at_most(1.5)}, named=f"{synchronous}: {{}}")
+    goals = {many: at_most(1.5)}
+    results = race(contenders, effort.scaled(0.6), goals)
+    return ratios(results, few, goals, named=f"{synchronous}: {{}}")
 
 
 def _beginning(path: Path, synchronous: str) -> Callable[[], tuple[Callable[[], object]]]:

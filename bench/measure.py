@@ -13,8 +13,10 @@ Rules of the room:
 - A run has nine parts (five when quick). Each part gives a ratio of minima over its hundreds
   of batches; the figure is the median of these, so that a disturbed part does not count, and
   the spread is the range of their middle half over that median. Above 10 % the machine was too
-  busy to tell. Between two runs at a load of four on two cores, 51 of 56 figures of peers in the
-  in-process tables moved by less than 10 %, none by more than 15 %.
+  busy to tell: a contender with a goal then has a second race, with the base and those that were
+  as noisy, and the steadier of both figures stands. Between two runs at a load of four on two
+  cores, 51 of 56 figures of peers in the in-process tables moved by less than 10 %, none by more
+  than 15 %.
 - Async contenders are awaited by a coroutine inside one running asyncio loop. Each batch ends
   with one turn of that loop, so that work left to it (cancelled timers) is paid for.
 - The garbage collector is off inside a batch and runs between batches, unmeasured.
@@ -32,10 +34,12 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from bench.table import SPREAD_LIMIT
 
 METHOD = "Minima of interleaved batches; loop unrolled by ten, loop overhead not subtracted."
 
@@ -54,7 +58,7 @@ class Effort:
 
     def scaled(self, factor: float) -> Effort:
         """The same effort with another duration, for tables that hold several races."""
-        return Effort(self.seconds * factor, self.repeats, self.parts, self.batch, self.is_quick)
+        return replace(self, seconds=self.seconds * factor)
 
 
 QUICK = Effort(seconds=0.8, repeats=2, parts=5, batch=0.0003, is_quick=True)
@@ -74,6 +78,8 @@ class Timing:
     """Seconds per call: the minimum of each part of the run."""
 
     parts: tuple[float, ...]
+    is_repeated: bool = False
+    """Whether it is the steadier of two races."""
 
     @property
     def best(self) -> float:
@@ -106,10 +112,10 @@ class Lacks(Exception):
     """Raised by an adapter whose library does not have what the table asks for."""
 
 
-def race(contenders: Iterable[Contender], effort: Effort) -> Results:
-    """Time synchronous contenders in turns."""
+def race(contenders: Iterable[Contender], effort: Effort, judged: Container[str] = ()) -> Results:
+    """Time synchronous contenders in turns; the first is the base of those that are judged."""
     results = Results()
-    schedule = _turns(list(contenders), effort, results)
+    schedule = _races(list(contenders), effort, results, judged)
     with _collector_off(), contextlib.suppress(StopIteration):
         lane = next(schedule)
         while True:
@@ -123,14 +129,19 @@ def race(contenders: Iterable[Contender], effort: Effort) -> Results:
     return results
 
 
-def race_async(contenders: Iterable[Contender], effort: Effort) -> Results:
+def race_async(
+    contenders: Iterable[Contender], effort: Effort, judged: Container[str] = ()
+) -> Results:
     """Time asynchronous contenders in turns, inside one running asyncio loop."""
-    return asyncio.run(_race_async(contenders, effort))
+    return asyncio.run(race_awaited(contenders, effort, judged))
 
 
-async def _race_async(contenders: Iterable[Contender], effort: Effort) -> Results:
+async def race_awaited(
+    contenders: Iterable[Contender], effort: Effort, judged: Container[str] = ()
+) -> Results:
+    """The same in a loop that runs already."""
     results = Results()
-    schedule = _turns(list(contenders), effort, results)
+    schedule = _races(list(contenders), effort, results, judged)
     with _collector_off(), contextlib.suppress(StopIteration):
         lane = next(schedule)
         while True:
@@ -143,6 +154,51 @@ async def _race_async(contenders: Iterable[Contender], effort: Effort) -> Result
             else:
                 lane = schedule.send(time.perf_counter() - start)
     return results
+
+
+def _races(
+    contenders: list[Contender], effort: Effort, results: Results, judged: Container[str]
+) -> Generator[Lane, float, None]:
+    """A race of all; then one of the base and those that are judged and were noisy.
+
+    The second takes the share of the time that they had in the first.
+    """
+    yield from _turns(contenders, effort, results)
+    base = contenders[0].name
+    noisy = [
+        name for name in results if name in judged and _spread(results, name, base) > SPREAD_LIMIT
+    ]
+    if not noisy or effort.is_quick:
+        return
+    chosen = [each for each in contenders if each.name in (base, *noisy)]
+    again = Results()
+    yield from _turns(chosen, effort.scaled(len(chosen) / len(contenders)), again)
+    for name in noisy:
+        is_better = _spread(again, name, base) < _spread(results, name, base)
+        results[name] = _in_first(results, again, name, base, is_better=is_better)
+
+
+def _spread(results: Results, name: str, base: str) -> float:
+    """How noisy the ratio of a contender to the base is; that of one who is absent is not."""
+    mine, unit = results[name], results[base]
+    if isinstance(mine, Absent) or isinstance(unit, Absent):
+        return 0.0
+    return mine.spread_over(unit)
+
+
+def _in_first(first: Results, again: Results, name: str, base: str, *, is_better: bool) -> Timing:
+    """The steadier timing of two races, that of the second in seconds of the first.
+
+    So its ratio to the base is that of its own race, and others can be compared with it.
+    """
+    old, unit, new, its_unit = first[name], first[base], again[name], again[base]
+    assert isinstance(old, Timing)
+    if not (is_better and isinstance(new, Timing)):
+        return replace(old, is_repeated=True)
+    assert isinstance(unit, Timing)
+    assert isinstance(its_unit, Timing)
+    parts = zip(unit.parts, new.parts, its_unit.parts, strict=True)
+    return Timing(tuple(base * mine / its for base, mine, its in parts), is_repeated=True)
 
 
 def _turns(

@@ -33,7 +33,7 @@ def run(effort: Effort) -> Table:
         Contender(TRACED, _otel, nullary),
     ]
     goals = dict.fromkeys((SUCCESS, FAILED, RETRY, EXHAUSTED), at_most(2))
-    rows = ratios(race(contenders, effort.scaled(0.5)), FLOOR, goals)
+    rows = ratios(race(contenders, effort.scaled(0.5), goals), FLOOR, goals)
     method = f"× one labelled counter of prometheus_client, looked up and counted up. {METHOD}"
     return Table("metrics_sinks", "An event told to a metrics sink", method, rows)
 

@@ -14,6 +14,7 @@ from bench.table import Row, Table, at_most
 
 ORDER = 22
 HAND = "hand-written loop"
+GOALS = {"mainstay": at_most(3)}
 PEERS = ("tenaz", "pyresilience", "backoff", "tenacity", "stamina")
 ADAPTERS: dict[str, Adapter] = {**EVERYONE, HAND: handwritten, "tenaz": tenaz}
 COLOURS: tuple[Colour, ...] = ("sync", "async")
@@ -24,7 +25,7 @@ def run(effort: Effort) -> Table:
     rows: list[Row] = []
     for colour in COLOURS:
         for name, (make, on) in failures().items():
-            rows += _rows(name, make, on, colour, effort.scaled(0.3))
+            rows += _rows(name, make, on, colour, effort.scaled(0.24))
     method = (
         "× a hand-written loop that does the same for that exception. Two failures, then success."
         " The rank is among the libraries, the fastest first."
@@ -43,9 +44,10 @@ def _rows(
         for each in (HAND, "mainstay", *PEERS)
     ]
     with no_sleep():
-        results = race(contenders, effort) if colour == "sync" else race_async(contenders, effort)
-    goals, notes = {"mainstay": at_most(3)}, {"mainstay": rank(results, "mainstay", HAND)}
-    return ratios(results, HAND, goals, named=f"{colour}, {name}: {{}}", notes=notes)[1:]
+        timed = race if colour == "sync" else race_async
+        results = timed(contenders, effort, GOALS)
+    notes = {"mainstay": rank(results, "mainstay", HAND)}
+    return ratios(results, HAND, GOALS, named=f"{colour}, {name}: {{}}", notes=notes)[1:]
 
 
 def failing(

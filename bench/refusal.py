@@ -29,7 +29,7 @@ def run(effort: Effort) -> Table:
     half = effort.scaled(0.6)
     goals = {MINE: at_most(5), ALONE_MINE: at_most(5)}
     with no_sleep():
-        sync = race(_contenders("sync", REFUSED), half)
+        sync = race(_contenders("sync", REFUSED), half, goals)
         rows = ratios(sync, RAISED, goals, named="sync: {}")
         rows.append(_milliseconds(sync))
         rows += ratios(

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+SPREAD_LIMIT = 0.10
+"""A figure on which the parts of a run disagree by more is measured again before it is judged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -33,7 +36,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured figure; `spread` says how far the parts of the run disagreed on it."""
+    """One measured figure; `spread` says how far the parts of the run disagreed on it.
+
+    `is_repeated`: its table has measured it again, and this is the steadier of the two figures.
+    """
 
     what: str
     value: float | None
@@ -41,6 +47,12 @@ class Row:
     unit: str = "×"
     spread: float | None = None
     note: str = ""
+    is_repeated: bool = False
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the machine was too busy to tell."""
+        return (self.spread or 0) > SPREAD_LIMIT
 
     @property
     def is_met(self) -> bool | None:

@@ -25,7 +25,7 @@ from bench.measure import (
 )
 from bench.peers import Function, Plan, mainstay_policy, no_sleep
 from bench.sync_happy import bare
-from bench.table import Row, Table, at_most
+from bench.table import Goal, Row, Table, at_most
 
 ORDER = 23
 HAND = "hand-written loop"
@@ -35,7 +35,7 @@ BARE, BARE_AWAIT = "bare call", "bare await"
 
 def run(effort: Effort) -> Table:
     """First-attempt successes by each way, then calls that fail twice, with and without a log."""
-    part = effort.scaled(0.6)
+    part = effort.scaled(0.5)
     rows = [*_happy(part), *_async_happy(part), *_failing(part), *_listening(part)]
     rows += [*_silent_log(part), *_dropping_log(part)]
     method = (
@@ -59,7 +59,7 @@ def _happy(effort: Effort) -> list[Row]:
         "policy.call": None, "engine.call": at_most(10), "policy.run": at_most(40),
         "engine.run": at_most(40),
     }  # fmt: skip
-    return ratios(race(contenders, effort), BARE, _asked(goals), named="succeeds: {}")
+    return _compared(contenders, effort, _asked(goals), named="succeeds: {}")
 
 
 def _async_happy(effort: Effort) -> list[Row]:
@@ -70,7 +70,8 @@ def _async_happy(effort: Effort) -> list[Row]:
         Contender("policy.arun", partial(_of_policy, "async"), policy_aruns),
     ]
     goals = {"policy.acall": at_most(4), "engine.acall": at_most(4), "policy.arun": None}
-    return ratios(race_async(contenders, effort), BARE_AWAIT, _asked(goals), named="succeeds: {}")
+    asked = _asked(goals)
+    return ratios(race_async(contenders, effort, asked), BARE_AWAIT, asked, named="succeeds: {}")
 
 
 def _failing(effort: Effort) -> list[Row]:
@@ -83,14 +84,14 @@ def _failing(effort: Effort) -> list[Row]:
     ]
     goals = {"policy.call": at_most(3), "engine.call": at_most(3)}
     with no_sleep():
-        return ratios(race(contenders, effort), HAND, _asked(goals), named="fails: {}")
+        return _compared(contenders, effort, goals)
 
 
 def _listening(effort: Effort) -> list[Row]:
     name = "a listener that does nothing"
     contenders = [Contender(HAND, _by_hand, calls), Contender(name, _listened, calls)]
     with no_sleep():
-        return ratios(race(contenders, effort), HAND, {name: at_most(6)}, named="fails: {}")[1:]
+        return _compared(contenders, effort, {name: at_most(6)})[1:]
 
 
 def _silent_log(effort: Effort) -> list[Row]:
@@ -101,7 +102,7 @@ def _silent_log(effort: Effort) -> list[Row]:
         Contender(name, partial(_protected, sinks=None), calls),
     ]
     with no_sleep(), log_at(logging.CRITICAL + 1):
-        return ratios(race(contenders, effort), nobody, {name: at_most(2)}, named="fails: {}")
+        return _compared(contenders, effort, {name: at_most(2)})
 
 
 def _dropping_log(effort: Effort) -> list[Row]:
@@ -114,10 +115,17 @@ def _dropping_log(effort: Effort) -> list[Row]:
         Contender(name, partial(_protected, sinks=None), calls),
     ]
     with no_sleep(), log_at(logging.WARNING, Dropping()):
-        results = race(contenders, effort)
+        results = race(contenders, effort, {name})
     beside = f"fails: {{}}, × a {peer}"
     rows = ratios(results, hand, {name: at_most(2)}, named="fails: {}")
     return [*rows, *ratios(results, peer, {name: at_most(1.5)}, named=beside)[1:2]]
+
+
+def _compared(
+    contenders: list[Contender], effort: Effort, goals: dict[str, Goal], named: str = "fails: {}"
+) -> list[Row]:
+    """Each contender beside the first."""
+    return ratios(race(contenders, effort, goals), contenders[0].name, goals, named=named)
 
 
 def _asked(goals: dict[str, Any]) -> dict[str, Any]:
