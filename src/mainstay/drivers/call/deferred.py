@@ -25,7 +25,8 @@ def _load() -> None:
 def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
     """The notes of a call that has failed; None if no listener wants any."""
     receivers, levelled = site.receivers, site.levelled
-    if (LOGS.root.handlers or LOGS.own.handlers != QUIET) and (logs := site.logs.listeners):
+    if site.logs is LOGS and (LOGS.root.handlers or LOGS.own.handlers != QUIET):
+        logs = LOGS.listeners
         receivers, levelled = (*receivers, *logs), (*levelled, *logs)
     if not _loaded:
         _load()

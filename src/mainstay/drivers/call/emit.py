@@ -262,7 +262,7 @@ def wanted(
     """Those that want an event of that level now: a log may be off, or set to a higher one."""
     for log in levelled:
         if not log.is_enabled(level):
-            if listeners == (log,):
+            if not listeners[1:]:  # that log alone; to ask for a length is a call
                 return ()
             listeners = tuple([each for each in listeners if each is not log])
     return listeners

@@ -127,7 +127,8 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         if logger.isEnabledFor(level):
-            message = _Message(self, event)
+            message = _Message()
+            message.log, message.event = self, event
             record = logger.makeRecord(
                 logger.name, level, __file__, _LINE, message, (), None, _FUNCTION
             )
@@ -159,14 +160,12 @@ class _Message:
     Everything else that is done with it, such as copying and pickling, is done with the text.
     """
 
-    __slots__ = ("_event", "_log")
-
-    def __init__(self, log: EventLog, event: Event) -> None:
-        self._log = log
-        self._event = event
+    __slots__ = ("event", "log")
+    event: Event  # set by who makes it: an __init__ is a frame for each record
+    log: EventLog
 
     def __str__(self) -> str:
-        text = self._log.text_of(self._event)
+        text = self.log.text_of(self.event)
         return text if text.isprintable() else _shown(text)
 
     def __repr__(self) -> str:
