@@ -113,7 +113,7 @@ class Operations:
                 return (await stream.publish(subject, payload, self.timeout, headers=sent)).seq
             client = await self._client()
             await client.publish(subject, payload, headers=sent)
-            await client.flush(self.timeout)  # type: ignore[arg-type]  # any number of seconds
+            await _received(client, self.timeout)
             return None
 
         return await self._run("publish", f"Publish to {subject}", attempt, call)
@@ -132,7 +132,7 @@ class Operations:
             client = await self._client()
             made = await client.subscribe(subject, queue=queue, cb=cb)
             try:
-                await client.flush(self.timeout)  # type: ignore[arg-type]  # as above
+                await _received(client, self.timeout)
             except BaseException:
                 await made.unsubscribe()
                 raise
@@ -276,6 +276,16 @@ async def _connected(urls: list[str], seconds: float, options: dict[str, Any]) -
     is_first = False
     client.options["allow_reconnect"] = again
     return client
+
+
+async def _received(client: Client, seconds: float) -> None:
+    """Waits until the server has what was sent before.
+
+    `flush` of nats-py writes its PING before what waits to be written, so the first answer shows
+    that this was written, and only the second one that the server has it.
+    """
+    for _ in range(2):
+        await client.flush(seconds)  # type: ignore[arg-type]  # any number of seconds
 
 
 def _with_id(headers: Mapping[str, str] | None, call: Mapping[str, UserValue]) -> dict[str, str]:

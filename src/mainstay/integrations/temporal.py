@@ -43,7 +43,7 @@ from mainstay.core.saga.progress import DONE
 from mainstay.core.saga.record import reduce
 from mainstay.core.saga.state import SagaState, decode
 from mainstay.errors import MissingExtraError, OutcomeUnknown, PayloadMismatch
-from mainstay.integrations.temporal_policy import retry_of
+from mainstay.integrations.temporal_policy import limit_of, retry_of
 
 try:
     from temporalio import activity, workflow
@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 Request = dict[str, Any]
 """What a workflow is started with, as JSON; Temporal reads the annotations."""
 ESCALATE = "mainstay.saga.escalate"
-_SHORTEST = 0.001
-"""Seconds of a limit: Temporal takes none of 0."""
 
 
 # --- the workflow ---------------------------------------------------------------------------------
@@ -197,20 +195,15 @@ class SagaWorkflow:
     async def _activity(
         self, step: int, left: float | None = None, *, is_undo: bool = False
     ) -> Outcome:
-        """One action or compensation, which Temporal repeats as its policy has it.
-
-        It ends at the deadline of the saga, in `left` seconds.
-        """
+        """One action or compensation, which Temporal repeats for `left` seconds at most."""
         retry = self._request["undo" if is_undo else "action"][step]
-        limits = [each for each in (retry["whole"], left) if each is not None]
-        whole = max(min(limits), _SHORTEST) if limits else None
         name = _activity_name(self._saga, step, is_undo=is_undo)
         try:
             done = await workflow.execute_activity(
                 name,
                 self._given(),
                 start_to_close_timeout=timedelta(seconds=retry["attempt"]),
-                schedule_to_close_timeout=None if whole is None else timedelta(seconds=whole),
+                schedule_to_close_timeout=limit_of(retry, left),
                 retry_policy=TemporalRetry(
                     initial_interval=timedelta(seconds=retry["initial"]),
                     backoff_coefficient=retry["factor"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from mainstay.core.retry.policy import Policy
@@ -9,6 +10,8 @@ from mainstay.errors import UsageError
 
 _LONGEST_ATTEMPT = 3600.0
 """Seconds of an attempt whose policy has no attempt_timeout: Temporal needs a limit."""
+_SHORTEST = 0.001
+"""Seconds of a limit: Temporal takes none of 0."""
 _UNTRANSLATED = {
     "retry_if_result": "a result is not judged by Temporal",
     "per_kind": "Temporal has one limit for all failures",
@@ -39,10 +42,20 @@ def retry_of(policy: Policy, what: str) -> dict[str, Any]:
         )
     is_constant = backoff.kind == "constant"
     return {
-        "initial": max(backoff.initial, 0.001),
+        "initial": max(backoff.initial, _SHORTEST),
         "factor": 1.0 if is_constant else max(1.0, backoff.factor),
-        "most": max(backoff.initial if is_constant else backoff.max_delay, 0.001),
+        "most": max(backoff.initial if is_constant else backoff.max_delay, _SHORTEST),
         "attempts": policy.max_attempts,
         "attempt": policy.attempt_timeout or _LONGEST_ATTEMPT,
         "whole": policy.deadline,
     }
+
+
+def limit_of(retry: dict[str, Any], left: float | None) -> timedelta | None:
+    """For how long all attempts may last: by the policy, and the seconds to a deadline.
+
+    >>> limit_of({"whole": 30.0}, 2.0), limit_of({"whole": None}, None)
+    (datetime.timedelta(seconds=2), None)
+    """
+    limits = [each for each in (retry["whole"], left) if each is not None]
+    return timedelta(seconds=max(min(limits), _SHORTEST)) if limits else None

@@ -90,6 +90,7 @@ async def observer(server, subject):
 
     subscription = await client.subscribe(subject, cb=note)
     await client.flush()
+    await client.flush()  # the PING of the first one is written before the subscription
 
     async def count():
         await client.flush()  # what the server had before is here now
@@ -195,6 +196,46 @@ async def stored(server, stream):
     info = await client.jetstream(timeout=30).stream_info(stream)
     await client.close()
     return info.state.messages
+
+
+@asynccontextmanager
+async def recorder():
+    """A server that answers each PING at once: its address, and the commands in their order."""
+    commands = []
+
+    async def answer(reader, writer):
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","headers":true}\r\n')
+        while line := await reader.readline():
+            commands.append(line.split(maxsplit=1)[0].decode() if line.strip() else "")
+            if commands[-1] == "PING":
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    made = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{made.sockets[0].getsockname()[1]}", commands
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("command", ["HPUB", "SUB"])
+def test_what_is_flushed_is_at_the_server_before_the_answer_that_shows_it(command):
+    """nats-py writes a PING before what waits to be written, so one answer shows nothing."""
+
+    async def main():
+        async with recorder() as (url, commands):
+            client = Watched().client
+            await client.connect(url, nats_options=OPTIONS)
+            if command == "SUB":
+                await client.subscribe("news")
+            else:
+                await client.publish("news", b"hi", acknowledged=False)
+            seen = list(commands)
+            await client.close()
+        assert command in seen
+        assert "PING" in seen[seen.index(command) :]
+
+    asyncio.run(main())
 
 
 def test_a_message_for_nobodys_stream_is_received_by_the_server(server, proxy):
