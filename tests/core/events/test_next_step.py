@@ -67,3 +67,22 @@ def test_the_next_step_is_that_of_the_flow(policy, classes, now):
     flow = by_flow(plan, [cls("x") for cls in classes], now)
     steps = by_steps(plan, [cls("x") for cls in classes], now)
     assert list(map(encode, steps)) == list(map(encode, flow))
+
+
+class LateBuilder(EventBuilder):
+    """As for a queued call, whose exception is gone: its text was kept."""
+
+    def look_at(self, attempt, described):
+        self._attempt, self._described = attempt, described
+
+
+def test_a_failure_that_was_described_before_is_not_described_again():
+    """All events of an attempt have the text that was kept."""
+    plan, failure = Plan(RetryPolicy(), "op", 1), ConnectionError("a stand-in")
+    builder, verdict = LateBuilder(plan, 0.0), classify(failure, RetryPolicy()._rules)
+    builder.look_at(1, ("TimeoutError", "the text"))
+    failed = builder.attempt_failed(failure, verdict, 1, 3, KEY)
+    retried = builder.next_step(failure, verdict, 1, 0.1, KEY, 0.0)
+    assert {(each.exception_type, each.exception_message) for each in (failed, retried)} == {
+        ("TimeoutError", "the text")
+    }

@@ -149,7 +149,8 @@ class EventBuilder:
     ) -> Event:
         if not self._call_id:
             self._call_id = f"{key:x}"
-        self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
+        if self._attempt != attempt:
+            self._attempt, self._described = attempt, describe(outcome, self.plan.redact)
         name, message = self._described
         event = AttemptFailed(
             attempt_number=attempt,
