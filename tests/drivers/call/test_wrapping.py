@@ -551,3 +551,12 @@ def test_a_deadline_costs_a_first_success_one_look_at_the_clock():
     """Sync with a deadline or timeout: the clock call more, and nothing else."""
     for chosen in (LIMITED, TIMED, POLICY.replace(deadline=60.0, attempt_timeout=1.0)):
         assert costs(chosen(trivial), 1) == ["first_attempt", "monotonic", "trivial"]
+
+
+def test_the_verbs_are_made_without_a_warning():
+    """A program whose warnings are errors can import us; Python 3.13 deprecated one way."""
+    program = "from mainstay import Engine, RetryPolicy; RetryPolicy.acall, Engine.acall"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")

@@ -111,8 +111,13 @@ def coroutine_function(function: F) -> F:
     """
     plain: FunctionType = function  # type: ignore[assignment]
     code = plain.__code__
-    plain.__code__ = code.replace(co_flags=code.co_flags | _COROUTINE)
-    return function
+    flagged = code.replace(co_flags=code.co_flags | _COROUTINE)
+    made = FunctionType(  # to give a function code of another sort is deprecated
+        flagged, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__
+    )
+    made.__kwdefaults__, made.__annotations__ = plain.__kwdefaults__, plain.__annotations__
+    made.__qualname__, made.__doc__ = plain.__qualname__, plain.__doc__
+    return made  # type: ignore[return-value]
 
 
 def refuse_positional(given: tuple[UserValue, ...], decorator: str, needs: str) -> None:
