@@ -10,6 +10,7 @@ from mainstay.core.base.change import Change
 from mainstay.deadline import within
 from mainstay.errors import StoreUnavailable
 from mainstay.ports import many_of
+from mainstay.runtime.fork import make_lock
 from mainstay.stores import group_commit
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite.connections import is_mine
@@ -41,10 +42,11 @@ class TestAStoreWithoutIt(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _one_place(self):
-        self.records = {}
+        self.records, self.lock = {}, make_lock()
 
     def open(self):
         store = Alone(self.records)
+        store._lock = self.lock  # two views of one store exclude each other
         store.close = lambda: None
         return store
 
