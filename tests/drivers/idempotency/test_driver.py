@@ -48,6 +48,8 @@ from mainstay.testing import virtual_time
 from tests.processes import at_some_speed
 
 SOON = 30.0
+BRIEF = 0.05, 0.5, 5.0
+"""Leases that a test waits out: the first that the machine is quick enough to begin a call in."""
 WRITTEN = Change(b"1")
 SWIFT = RetryPolicy(
     name="swift",
@@ -559,67 +561,64 @@ def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, c
     """The other's outcome stays."""
     monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: None)
 
-    def late():
-        time.sleep(0.1)
-        assert (
-            engine.operation("work", key="k", idempotency="idempotent", lease=0.05).call(
-                lambda: "other"
-            )
-            == "other"
-        )
-        return "mine"
+    def check(lease):
+        operation = engine.operation("work", key=f"k{lease}", idempotency="idempotent", lease=lease)
+        before = engine.records.counts()["lost"]
 
-    with pytest.raises(LeaseLost) as caught:
-        colour.call(
-            engine.operation("work", key="k", idempotency="idempotent", lease=0.05), colour.of(late)
-        )
-    assert caught.value.value == "mine"
-    assert (
-        engine.operation("work", key="k", idempotency="idempotent").call(lambda: "third") == "other"
-    )
-    assert engine.records.counts()["lost"] == 1
+        def late():
+            time.sleep(2 * lease)
+            assert operation.call(lambda: "other") == "other"
+            return "mine"
+
+        with pytest.raises(LeaseLost) as caught:
+            colour.call(operation, colour.of(late))
+        assert caught.value.value == "mine"
+        assert operation.call(lambda: "third") == "other"
+        assert engine.records.counts()["lost"] == before + 1
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_who_lost_the_lease_is_told_with_its_failure(engine, colour, monkeypatch):
     """As the cause; and it is not recorded."""
     monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: None)
 
-    def late():
-        time.sleep(0.1)
-        engine.operation("work", key="k", idempotency="idempotent", lease=0.05).call(
-            lambda: "other"
-        )
-        raise Custom("mine")
+    def check(lease):
+        operation = engine.operation("work", key=f"k{lease}", idempotency="idempotent", lease=lease)
 
-    with pytest.raises(LeaseLost) as caught:
-        colour.call(
-            engine.operation("work", key="k", idempotency="idempotent", lease=0.05), colour.of(late)
-        )
-    assert isinstance(caught.value.__cause__, Custom)
-    assert (
-        engine.operation("work", key="k", idempotency="idempotent").call(lambda: "third") == "other"
-    )
+        def late():
+            time.sleep(2 * lease)
+            operation.call(lambda: "other")
+            raise Custom("mine")
+
+        with pytest.raises(LeaseLost) as caught:
+            colour.call(operation, colour.of(late))
+        assert isinstance(caught.value.__cause__, Custom)
+        assert operation.call(lambda: "third") == "other"
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_who_lost_the_lease_makes_no_further_attempt(engine, colour, monkeypatch):
     """It shows when the attempt is to be counted, before it is made."""
     monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: None)
-    calls = []
 
-    def late():
-        calls.append(1)
-        time.sleep(0.1)
-        engine.operation("work", key="k", idempotency="idempotent", lease=0.05).call(
-            lambda: "other"
-        )
-        raise ConnectionError("try again")
+    def check(lease):
+        key, calls = f"k{lease}", []
+        operation = engine.operation("work", key=key, idempotency="idempotent", lease=lease)
 
-    with pytest.raises(LeaseLost):
-        colour.call(
-            engine.operation("work", key="k", idempotency="idempotent", lease=0.05), colour.of(late)
-        )
-    assert calls == [1]
-    assert record_of(engine, "work", "k").state is RecordState.SUCCEEDED
+        def late():
+            calls.append(1)
+            time.sleep(2 * lease)
+            operation.call(lambda: "other")
+            raise ConnectionError("try again")
+
+        with pytest.raises(LeaseLost):
+            colour.call(operation, colour.of(late))
+        assert calls == [1]
+        assert record_of(engine, "work", key).state is RecordState.SUCCEEDED
+
+    at_some_speed(check, *BRIEF)
 
 
 # --- attempts -------------------------------------------------------------------------------------
@@ -832,20 +831,24 @@ def test_a_task_cancelled_where_repeating_is_not_safe_leaves_an_unknown_outcome(
     store, async_colour, unsafe
 ):
     """As a crash would: how far it came nobody knows."""
-    started, calls = threading.Event(), []
 
-    async def work():
-        calls.append(1)
-        started.set()
-        await async_colour.sleep(60.0)
+    def check(lease):
+        started, calls, before = threading.Event(), [], len(list(engine.inbox))
 
-    with engine_on(store, default="once") as engine:
-        operation = engine.operation("work", key="k", lease=0.1, **unsafe)
+        async def work():
+            calls.append(1)
+            started.set()
+            await async_colour.sleep(60.0)
+
+        operation = engine.operation("work", key=f"k{lease}", lease=lease, **unsafe)
         cancel_soon(async_colour, operation, work, started.is_set)
         with pytest.raises(OutcomeUnknown):
             async_colour.call(operation, work)
         assert calls == [1]
-        assert len(list(engine.inbox)) == 1
+        assert len(list(engine.inbox)) == before + 1
+
+    with engine_on(store, default="once") as engine:
+        at_some_speed(check, *BRIEF)
 
 
 def test_a_task_cancelled_while_it_waits_for_another_leaves_that_alone(engine, async_colour):
@@ -880,13 +883,17 @@ class Slow(SqliteStore):
 
 def test_a_task_cancelled_while_it_begins_leaves_nothing_that_lasts(tmp_path, async_colour):
     """Released, or over with its lease; and the function has not run."""
-    store = Slow(f"sqlite:///{tmp_path}/kept.db", "after")
-    with engine_on(store) as engine:
-        function, plain = scripted(async_colour, "done")
-        operation = engine.operation("work", key="k", lease=0.3)
-        cancel_soon(async_colour, operation, function, store.reached.is_set, store.go_on.set)
-        assert plain.calls <= 1
-        assert async_colour.call(operation, function) == "done"
+
+    def check(lease):
+        store = Slow(f"sqlite:///{tmp_path}/kept{lease}.db", "after")
+        with engine_on(store) as engine:
+            function, plain = scripted(async_colour, "done")
+            operation = engine.operation("work", key="k", lease=lease)
+            cancel_soon(async_colour, operation, function, store.reached.is_set, store.go_on.set)
+            assert plain.calls <= 1
+            assert async_colour.call(operation, function) == "done"
+
+    at_some_speed(check, 0.3, 3.0, 15.0)
 
 
 def test_a_task_cancelled_while_it_records_has_recorded(tmp_path, async_colour):
@@ -932,14 +939,13 @@ def test_a_coroutine_that_is_closed_releases_its_key(tmp_path):
 
 def test_a_coroutine_that_is_closed_is_in_doubt_where_a_crash_is():
     """How far it came is unknown: it is left to its lease, and a second call does not run it."""
-    runs = []
 
-    async def work():
-        runs.append(1)
-        await asyncio.sleep(60.0)
+    def check(lease):
+        runs = []
 
-    with engine_on(MemoryStore()) as engine:
-        operation = engine.operation("work", key="k", lease=0.05, on_crash="unknown")
+        async def work():
+            runs.append(1)
+            await asyncio.sleep(60.0)
 
         async def main():
             made = operation.acall(work)
@@ -948,8 +954,12 @@ def test_a_coroutine_that_is_closed_is_in_doubt_where_a_crash_is():
             with pytest.raises(OutcomeUnknown):
                 await operation.acall(work)
 
-        asyncio.run(main())
-    assert runs == [1]
+        with engine_on(MemoryStore()) as engine:
+            operation = engine.operation("work", key="k", lease=lease, on_crash="unknown")
+            asyncio.run(main())
+        assert runs == [1]
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_ctrl_c_releases_the_key(engine, colour):

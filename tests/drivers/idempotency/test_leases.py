@@ -24,8 +24,11 @@ from mainstay.errors import (
 from mainstay.events import LeaseExpired
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
+from tests.processes import at_some_speed
 
 SOON = 30.0
+BRIEF = 0.15, 1.5, 8.0
+"""Leases that a test waits out: the first that the machine is quick enough to begin a call in."""
 SWIFT = RetryPolicy(
     name="swift", max_attempts=3, backoff=Backoff.constant(0.001), retry_on=(ConnectionError,)
 )
@@ -104,9 +107,9 @@ def record_of(engine, operation="work", key="k"):
     return None if value is None else decode(value)
 
 
-def taken_by_another(store, function):
+def taken_by_another(store, function, key="k"):
     """Another process begins the call, whose lease is over, and ends it."""
-    address = canonical([None, "work", "k"]).decode()
+    address = canonical([None, "work", key]).decode()
     payload = fingerprint(bound_arguments(function, (), {}))
 
     def step(command):
@@ -241,13 +244,19 @@ def test_outside_a_keyed_call_nothing_can_be_lost(call):
 def test_a_call_holds_its_lease_while_it_is_renewed(store, engine, call):
     """For as long as it runs, whatever the length of the lease."""
 
-    def work():
-        wait_until(lambda: store.count(Renew) >= 5)  # a lease that was not renewed is over by then
-        wait_until(lambda: lease.is_held() and lease.remaining() > 0.0)
-        return "held"
+    def check(seconds):
+        renewed = store.count(Renew)
 
-    assert call(engine.operation("work", key="k", lease=0.3), work) == "held"
-    assert lease.is_held()
+        def work():
+            # a lease that was not renewed is over by then
+            wait_until(lambda: store.count(Renew) >= renewed + 5)
+            wait_until(lambda: lease.is_held() and lease.remaining() > 0.0)
+            return "held"
+
+        assert call(engine.operation("work", key=f"k{seconds}", lease=seconds), work) == "held"
+        assert lease.is_held()
+
+    at_some_speed(check, 0.3, 3.0, 15.0)
 
 
 def test_a_call_whose_lease_runs_out_learns_of_it(store, engine, call, heard):
@@ -274,17 +283,22 @@ def test_a_call_whose_lease_runs_out_learns_of_it(store, engine, call, heard):
 def test_a_call_whose_key_was_taken_learns_of_it(store, engine, call, heard):
     """It is over for good, and its result is not recorded."""
 
-    def work():
-        store.fails = (Renew,)
-        wait_until(lambda: not lease.is_held())
-        taken_by_another(store, work)()
-        store.fails = ()
-        wait_until(lambda: store.count(Renew) and heard)
-        return "mine"
+    def check(seconds):
+        key, lost, events = f"k{seconds}", engine.records.counts()["lost"], len(heard)
 
-    with pytest.raises(LeaseLost):
-        call(engine.operation("work", key="k", lease=0.15), work)
-    assert engine.records.counts()["lost"] == 1
+        def work():
+            store.fails = (Renew,)
+            wait_until(lambda: not lease.is_held())
+            taken_by_another(store, work, key)()
+            store.fails = ()
+            wait_until(lambda: store.count(Renew) and len(heard) > events)
+            return "mine"
+
+        with pytest.raises(LeaseLost):
+            call(engine.operation("work", key=key, lease=seconds), work)
+        assert engine.records.counts()["lost"] == lost + 1
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_tasks_and_threads_inside_a_call_see_its_lease(engine):
@@ -375,50 +389,62 @@ def losing(store):
     store.fails = (Renew,)
 
 
+def cancelled_with(engine, seconds, **options):
+    """An operation whose function is cancelled when its lease runs out."""
+    key = f"k{seconds}"
+    return engine.operation("work", key=key, lease=seconds, on_lease_lost="cancel", **options)
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_an_async_function_is_cancelled_when_its_lease_runs_out(store, engine, loop):
     """The call raises LeaseLost; its task goes on, and is not cancelled itself."""
-    ended = []
 
-    async def work():
-        losing(store)
-        try:
-            await (asyncio if loop == "asyncio" else trio).sleep(SOON)
-        finally:
-            ended.append(1)
+    def check(seconds):
+        ended = []
 
-    async def main():
-        operation = engine.operation("work", key="k", lease=0.15, on_lease_lost="cancel")
-        with pytest.raises(LeaseLost):
-            await operation.acall(work)
-        await (asyncio if loop == "asyncio" else trio).sleep(0)
-        return "went on"
+        async def work():
+            losing(store)
+            try:
+                await (asyncio if loop == "asyncio" else trio).sleep(SOON)
+            finally:
+                ended.append(1)
 
-    assert (asyncio.run(main()) if loop == "asyncio" else trio.run(main)) == "went on"
-    assert ended == [1]
+        async def main():
+            operation = cancelled_with(engine, seconds)
+            with pytest.raises(LeaseLost):
+                await operation.acall(work)
+            await (asyncio if loop == "asyncio" else trio).sleep(0)
+            return "went on"
+
+        assert (asyncio.run(main()) if loop == "asyncio" else trio.run(main)) == "went on"
+        assert ended == [1]
+
+    at_some_speed(check, *BRIEF)
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_a_function_that_was_cancelled_is_in_doubt_where_a_crash_is(store, engine, loop):
     """Half of it may have been done: a second call does not run it, and a person must look."""
-    runs = []
 
-    async def work():
-        runs.append(1)
-        losing(store)
-        await (asyncio if loop == "asyncio" else trio).sleep(SOON)
+    def check(seconds):
+        runs = []
 
-    async def main():
-        operation = engine.operation(
-            "work", key="k", lease=0.15, on_lease_lost="cancel", on_crash="unknown"
-        )
-        with pytest.raises(LeaseLost):
-            await operation.acall(work)
-        with pytest.raises(OutcomeUnknown):
-            await operation.acall(work)
+        async def work():
+            runs.append(1)
+            losing(store)
+            await (asyncio if loop == "asyncio" else trio).sleep(SOON)
 
-    asyncio.run(main()) if loop == "asyncio" else trio.run(main)
-    assert runs == [1]
+        async def main():
+            operation = cancelled_with(engine, seconds, on_crash="unknown")
+            with pytest.raises(LeaseLost):
+                await operation.acall(work)
+            with pytest.raises(OutcomeUnknown):
+                await operation.acall(work)
+
+        asyncio.run(main()) if loop == "asyncio" else trio.run(main)
+        assert runs == [1]
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_a_lease_that_runs_out_twice_cancels_a_function_once(store, engine):
@@ -437,13 +463,15 @@ def test_a_lease_that_runs_out_twice_cancels_a_function_once(store, engine):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.1)
 
-    async def main():
-        operation = engine.operation("work", key="k", lease=0.15, on_lease_lost="cancel")
-        with pytest.raises(LeaseLost):
-            await operation.acall(work)
-        return asyncio.current_task().cancelling()
+    def check(seconds):
+        async def main():
+            with pytest.raises(LeaseLost):
+                await cancelled_with(engine, seconds).acall(work)
+            return asyncio.current_task().cancelling()
 
-    assert asyncio.run(main()) == 0
+        assert asyncio.run(main()) == 0
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_a_cancellation_of_the_callers_own_stays_one(store, engine):
@@ -468,20 +496,22 @@ def test_a_cancellation_of_the_callers_own_stays_one(store, engine):
 @pytest.mark.parametrize("has_event", [False, True])
 def test_a_waiting_function_ends_when_its_lease_runs_out(store, engine, has_event):
     """A cancel event of its own is set: the waits of its retries end, and those inside."""
-    cancel = threading.Event() if has_event else None
 
     def work():
         losing(store)
         raise ConnectionError("again")
 
     slow = SWIFT.replace(name="slow", backoff=Backoff.constant(SOON))
-    operation = engine.operation(
-        "work", key="k", lease=0.15, on_lease_lost="cancel", cancel=cancel, policy=slow
-    )
-    with pytest.raises(LeaseLost) as caught:
-        operation.call(work)
-    assert isinstance(caught.value.__cause__, CallCancelled)
-    assert cancel is None or not cancel.is_set()
+
+    def check(seconds):
+        cancel = threading.Event() if has_event else None
+        operation = cancelled_with(engine, seconds, cancel=cancel, policy=slow)
+        with pytest.raises(LeaseLost) as caught:
+            operation.call(work)
+        assert isinstance(caught.value.__cause__, CallCancelled)
+        assert cancel is None or not cancel.is_set()
+
+    at_some_speed(check, *BRIEF)
 
 
 def test_the_callers_own_cancel_event_still_ends_a_wait(engine):
