@@ -2,12 +2,14 @@
 
 import json
 import signal
+import time
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from mainstay import CompensationFailedError, Engine, RetryPolicy, Saga, SagaStep
 from mainstay.cli import guard
+from tests.processes import at_some_speed
 
 ONCE = RetryPolicy(max_attempts=1)
 APP = """
@@ -20,7 +22,7 @@ def note(name):
     return act
 
 sagas = [Saga("transfer", [SagaStep("debit", note("debit"), note("-debit")),
-                           SagaStep("credit", note("credit"))], lease=0.05)]
+                           SagaStep("credit", note("credit"))])]
 one = sagas[0]
 wrong = 5
 
@@ -58,10 +60,19 @@ def url(tmp_path, monkeypatch):
         bad = SagaStep("debit", lambda: 5, fails, policy=ONCE, compensate_policy=ONCE)
         with pytest.raises(CompensationFailedError):
             engine.sagas.run(Saga("refund", [bad, SagaStep("x", fails, policy=ONCE)]), id="r<1>")
-        dying = Saga("transfer", [good, SagaStep("credit", dies)], lease=0.05)
-        with pytest.raises(Died):
-            engine.sagas.run(dying, id="t-1")
+        left(engine, "transfer", [good, SagaStep("credit", dies)], id="t-1")
     return place, name
+
+
+def left(engine, name, steps, **options):
+    """A saga whose process is gone, and whose lease is over."""
+
+    def die(lease):
+        with pytest.raises(Died):
+            engine.sagas.run(Saga(name, steps, lease=lease), **options)
+        time.sleep(1.2 * lease)
+
+    at_some_speed(die, 0.05, 0.5, 5.0)
 
 
 def run(capsys, *arguments):
@@ -123,8 +134,8 @@ def test_recover(url, capsys, tmp_path):
 def test_recover_what_is_not_known(url, capsys):
     """Sagas whose definition the application does not have are named."""
     place, app = url
-    with Engine(place, sinks=[], audit=False) as engine, pytest.raises(Died):
-        engine.sagas.run(Saga("other", [SagaStep("a", dies)], lease=0.05), id="1")
+    with Engine(place, sinks=[], audit=False) as engine:
+        left(engine, "other", [SagaStep("a", dies)], id="1")
     _, out, _ = run(capsys, "recover", "--app", f"{app}:one", "--store", place)
     assert "1 of other version 1: the definition is not known in this application" in out
 
