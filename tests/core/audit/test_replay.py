@@ -414,10 +414,10 @@ def test_a_call_that_stood_back_by_version_1_still_replays(answers, reason):
     assert not replayed(lines).ok  # the rules of now decide otherwise, or ask otherwise
 
 
-def recorded_waits(failure, rule, **fields):
-    """The first delay of a call that fails so, replayed by a version of the rules."""
+def recorded_waits(failure, rule, attempts=2, **fields):
+    """The first delay that comes out otherwise if such a call is replayed by that version."""
     sink = Recorder()
-    policy = RetryPolicy(name="standard", max_attempts=2, retry_on=Throttled, **fields)
+    policy = RetryPolicy(name="standard", max_attempts=attempts, retry_on=Throttled, **fields)
     with virtual_time():
         Engine(sinks=[sink], policies=[policy], seed=5).run("op", throws(failure()))
     events = [json.loads(line) for line in sink.lines]
@@ -451,6 +451,23 @@ def test_a_wait_of_the_first_version_is_replayed_by_its_own_formula(failure, fie
     """What was recorded then is never judged by what is right now."""
     assert recorded_waits(failure, RULE, **fields) == "the same"
     assert recorded_waits(failure, 1, **fields) == formula
+
+
+@pytest.mark.parametrize(
+    ("backoff", "formula"),
+    [
+        (Backoff.chain(Backoff.exponential(2.0, max_delay=2.5)), 2.5),
+        (Backoff.chain(0.1, Backoff.exponential(2.0, max_delay=2.5)), 2.0),
+        (Backoff.chain(0.1, Backoff.chain(2.0, 2.0)), 2.0),
+        (Backoff.chain(1.0, 2.0), "the same"),
+    ],
+    ids=["at the cap of its curve", "after a short wait", "a chain in a chain", "fixed delays"],
+)
+def test_a_wait_of_the_third_version_is_replayed_by_its_own_formula(backoff, formula):
+    """The delays of a curve in a chain were each the least that was drawn."""
+    fields = {"jitter": Jitter.decorrelated(), "backoff": backoff, "attempts": 3}
+    assert recorded_waits(Throttled, RULE, **fields) == "the same"
+    assert recorded_waits(Throttled, 3, **fields) == formula
 
 
 def test_a_missing_event_of_a_call_is_found():

@@ -189,6 +189,32 @@ def test_a_change_is_made_again_by_the_version_of_its_record(rule):
     assert (event.retry_after_seconds == 11.0) is (rule == 1)
 
 
+@pytest.mark.parametrize("rule", [3, RULE])
+@pytest.mark.parametrize("jitter", [Jitter.decorrelated(), Jitter.additive(1.0)])
+def test_a_circuit_whose_open_time_is_a_chain_is_made_again_by_its_version(jitter, rule):
+    """The curve at the end of the chain is spread by itself, within its own cap."""
+    plain = settings_to_plain(
+        BreakerSettings(
+            failure_threshold=1,
+            recovery_timeout=Backoff.chain(9.0, Backoff.exponential(2.0, max_delay=2.5)),
+            recovery_jitter=jitter,
+        )
+    )
+    settings = settings_from_plain(plain, rule)
+    before, command = Circuit(key=2**51 + 1, openings=1, open_seconds=9.0), (
+        "record", None, 5.0, True, False, 0,
+    )  # fmt: skip
+    after, _ = apply(settings, before, command)
+    event = changed("pay", settings, before, command, after, 5.0, with_proof=True)
+    assert event.proved.rule == RULE
+    answers = [{"rule": rule}, 5.0]
+    recorded = msgspec.structs.replace(
+        event, proof=msgspec.structs.replace(event.proved, answers=answers)
+    )
+    assert changed_again(recorded).retry_after_seconds == event.retry_after_seconds
+    assert (2.0 < event.retry_after_seconds <= 2.5) is (rule == RULE)
+
+
 @pytest.mark.parametrize("window", [None, Window.calls(4)])
 def test_a_change_that_every_version_decides_alike_states_none(window):
     """So that a process of the version before, on the same log, replays it."""

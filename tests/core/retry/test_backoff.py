@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.policy import Policy
 from mainstay.errors import PolicyError
 
 BELOW_ONE = 1.0 - 2.0**-53
@@ -26,7 +27,7 @@ def short(value):
 
 
 def spread(jitter, backoff, n, u, previous=0.0):
-    return jitter.spread(backoff.base(n), u, previous, backoff)
+    return jitter.spread(backoff.base(n), u, previous, backoff.part(n))
 
 
 def bounds(jitter, backoff, n):
@@ -310,7 +311,7 @@ def test_equal_is_half_the_delay_and_up_to_the_other_half(n, u, previous):
 def test_decorrelated_grows_from_the_delay_before(n, u, previous):
     """Between the initial delay and three times the one before, of which the cap is the most."""
     delay = spread(Jitter.decorrelated(), CURVE, n, u, previous)
-    assert delay == 2.0 + u * (max(2.0, min(10.0, 3.0 * previous)) - 2.0)
+    assert delay == 2.0 + u * (min(10.0, 3.0 * max(2.0, previous)) - 2.0)
 
 
 @pytest.mark.req("FR-041-45")
@@ -607,6 +608,41 @@ def test_clients_at_the_end_of_a_chain_do_not_wait_alike(chain, jitter):
     assert waits == {
         spread(jitter, Backoff.constant(5), 9, n / 50, previous=5.0) for n in range(50)
     }
+
+
+@given(
+    delays=st.lists(SECONDS, max_size=3), n=RETRIES, u=U, previous=SECONDS,
+    kind=st.sampled_from(["none", "percent", "additive", "full", "equal", "decorrelated"]),
+)  # fmt: skip
+def test_the_curve_at_the_end_of_a_chain_is_spread_as_it_is_by_itself(delays, n, u, previous, kind):
+    """Its own first delay and its own cap count, not those of the chain."""
+    jitter = Jitter(kind, 0.5)
+    chained = spread(jitter, Backoff.chain(*delays, CURVE), len(delays) + n, u, previous)
+    assert chained == spread(jitter, CURVE, n, u, previous)
+
+
+def test_a_chain_within_a_chain_is_spread_by_the_part_that_serves():
+    """The curve of the inner one, once all fixed delays are used up."""
+    chain = Backoff.chain(1, Backoff.chain(2, CURVE))
+    assert [chain.part(n) is CURVE for n in (1, 2, 3, 4)] == [False, False, True, True]
+    assert chain.part(2).kind == "chain"
+
+
+def test_decorrelated_delays_of_a_curve_in_a_chain_do_not_pile_up_at_its_cap():
+    """Each that had reached the cap waited exactly that: clients came back together."""
+    chain = Backoff.chain(0.1, 0.1, Backoff.exponential(1.0, max_delay=30.0))
+    waits = [
+        Policy(max_attempts=12, backoff=chain, jitter=Jitter.decorrelated()).delays(seed)[-1]
+        for seed in range(200)
+    ]
+    assert len(set(waits)) > 190
+
+
+def test_decorrelated_delays_after_a_short_wait_differ():
+    """The first of a curve that begins after short delays, or after a Retry-After."""
+    waits = {spread(Jitter.decorrelated(), CURVE, 1, n / 50, previous=0.1) for n in range(50)}
+    assert len(waits) == 50
+    assert (min(waits), max(waits) < 6.0) == (2.0, True)
 
 
 def test_a_chain_that_was_recorded_with_another_cap_keeps_it():

@@ -21,7 +21,7 @@ from mainstay.core.known.http import ONCE
 from mainstay.core.known.kind import Kind, Known
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import RECORDED
-from mainstay.core.retry.past_rules import jitter_of
+from mainstay.core.retry.past_rules import backoff_of, jitter_of
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.policy_fields import KindRule
 from mainstay.core.retry.retry_after import Hint
@@ -266,7 +266,7 @@ class _Curves:
         backoff = own["backoff"] or self._fields["backoff"]
         jitter = jitter_of(own["jitter"] or self._fields["jitter"], self._rule)
         if backoff["kind"] != "custom":
-            return Backoff.from_dict(backoff), jitter
+            return backoff_of(backoff, self._rule), jitter
         recorded = Backoff.custom(self._recalled.base, max_delay=MAX_SECONDS)
         return recorded, _AsWaited(jitter, backoff["max_delay"])
 

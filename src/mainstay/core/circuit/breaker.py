@@ -421,7 +421,8 @@ def _change(
 def _open_seconds(settings: BreakerSettings, openings: int, circuit: Circuit) -> float:
     backoff, u = settings.recovery_timeout, uniform(circuit.key, openings)
     previous = circuit.open_seconds if openings > 1 else 0.0
-    return settings.recovery_jitter.spread(backoff.base(openings), u, previous, backoff)
+    part = backoff.part(openings)
+    return settings.recovery_jitter.spread(backoff.base(openings), u, previous, part)
 
 
 def _weight(settings: BreakerSettings, circuit: Circuit, signal: Signal, now: float) -> int:

@@ -16,8 +16,7 @@ from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal
 from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
-from mainstay.core.retry.backoff import Backoff
-from mainstay.core.retry.past_rules import jitter_of
+from mainstay.core.retry.past_rules import backoff_of, jitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +144,7 @@ def changed(
 
 def _proof(settings: BreakerSettings, before: Circuit, command: Command, now: float) -> Proof:
     plain: Fields = msgspec.to_builtins(before)
-    rule = RULE if settings.recovery_jitter.kind == "decorrelated" else 1  # which decide the same
+    rule = 1 if settings.recovery_jitter.is_share else RULE  # a share of a delay never changed
     return Proof(
         answers=[*stated(rule), now],
         settings=settings_to_plain(settings),
@@ -196,7 +195,7 @@ def settings_from_plain(plain: Fields, rule: int = RULE) -> BreakerSettings:
     window = plain["window"]
     return BreakerSettings(
         **{name: plain[name] for name in _PLAIN},
-        recovery_timeout=Backoff.from_dict(plain["recovery_timeout"]),
+        recovery_timeout=backoff_of(plain["recovery_timeout"], rule),
         recovery_jitter=jitter_of(plain["recovery_jitter"], rule),
         window=None if window is None else Window(*window),
     )

@@ -219,7 +219,7 @@ def span(curve: Curve, n: int, before: Span = (0.0, 0.0)) -> Span:
     try:
         base = backoff.base(n)
         corners = [
-            curve.jitter.spread(base, u, previous, backoff)
+            curve.jitter.spread(base, u, previous, backoff.part(n))
             for u in (0.0, 1.0)
             for previous in before
         ]

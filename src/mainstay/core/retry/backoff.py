@@ -144,6 +144,18 @@ class Backoff(Value):
         """
         return self._curve(self, n)
 
+    def part(self, n: int) -> Backoff:
+        """The curve that retry n has reached: of a chain, perhaps the Backoff at its end.
+
+        >>> slow = Backoff.exponential(10.0, max_delay=30.0)
+        >>> chain = Backoff.chain(0.0, 1.0, slow)
+        >>> chain.part(2) is chain, chain.part(3) is slow
+        (True, True)
+        """
+        if self.then is None or n <= len(self.delays):
+            return self
+        return self.then.part(n - len(self.delays))
+
     def to_dict(self) -> dict[str, Any]:
         """The values as JSON can hold them; a custom function is refused by the policy.
 
@@ -241,6 +253,8 @@ class Jitter(Value):
     def decorrelated(cls) -> Jitter:
         """Between the initial delay and three times the one before, or `max_delay` if that is less.
 
+        A delay before that was shorter than the initial one counts as the initial one.
+
         >>> Jitter.decorrelated().spread(9.9, u=0.5, previous=1.0, backoff=Backoff.constant(1.0))
         2.0
         """
@@ -248,6 +262,8 @@ class Jitter(Value):
 
     def spread(self, delay: float, u: float, previous: float, backoff: Backoff) -> float:
         """The delay to wait, given a base delay and u in [0, 1).
+
+        `backoff` is the curve that the delay is of; of a chain, its `part`.
 
         >>> Jitter.full().spread(2.0, u=0.5, previous=0.0, backoff=Backoff())
         1.0
@@ -258,7 +274,7 @@ class Jitter(Value):
         if self.kind == "additive":
             return min(delay + u * self.amount, backoff.max_delay)
         initial = delay if backoff.kind == "chain" else backoff.base(1)
-        longest = min(backoff.max_delay, 3.0 * (previous or initial))
+        longest = min(backoff.max_delay, 3.0 * max(previous, initial))
         return initial + u * (max(longest, initial) - initial)
 
     def on_top(self, asked: float, u: float, longest: float) -> float:

@@ -28,17 +28,52 @@ if TYPE_CHECKING:
         outer: Answer
 
 
+def backoff_of(plain: Mapping[str, Any], rule: int) -> Backoff:
+    """The backoff of a record, as that version of the rules reads it.
+
+    >>> plain = Backoff.chain(0.1, Backoff.exponential(1.0)).to_dict()
+    >>> [backoff_of(plain, rule).part(2).kind for rule in (4, 3)]
+    ['exponential', 'chain']
+    """
+    has_curve = rule < 4 and plain["kind"] == "chain" and plain.get("then") is not None
+    return (_SpreadAsOne if has_curve else Backoff).from_dict(plain)
+
+
 def jitter_of(plain: Mapping[str, Any], rule: int) -> Jitter:
     """The jitter of a record, as that version of the rules spreads a delay.
 
-    >>> now, then = (jitter_of({"kind": "decorrelated", "amount": 0.0}, rule) for rule in (2, 1))
+    >>> plain = {"kind": "decorrelated", "amount": 0.0}
     >>> curve = Backoff.exponential(1.0, max_delay=5.0)
-    >>> [each.spread(5.0, u=0.5, previous=5.0, backoff=curve) for each in (now, then)]
-    [3.0, 5.0]
+    >>> for rule in (4, 3, 1):
+    ...     jitter = jitter_of(plain, rule)
+    ...     [jitter.spread(1.0, 0.5, previous, curve) for previous in (5.0, 0.1)]
+    [3.0, 2.0]
+    [3.0, 1.0]
+    [5.0, 0.65]
     """
-    if rule == 1 and plain["kind"] == "decorrelated":
-        return _CappedAfterwards.from_dict(plain)
-    return Jitter.from_dict(plain)
+    if rule > 3 or plain["kind"] != "decorrelated":
+        return Jitter.from_dict(plain)
+    return (_FromTheOneBefore if rule > 1 else _CappedAfterwards).from_dict(plain)
+
+
+class _SpreadAsOne(Backoff):
+    """A chain of version 3: also the delays of the curve at its end were spread as fixed ones."""
+
+    __slots__ = ()
+
+    def part(self, _n: int) -> Backoff:
+        return self
+
+
+class _FromTheOneBefore(Jitter):
+    """Decorrelated jitter of version 3: after a wait below the initial delay, nothing is drawn."""
+
+    __slots__ = ()
+
+    def spread(self, delay: float, u: float, previous: float, backoff: Backoff) -> float:
+        initial = delay if backoff.kind == "chain" else backoff.base(1)
+        longest = min(backoff.max_delay, 3.0 * (previous or initial))
+        return initial + u * (max(longest, initial) - initial)
 
 
 class _CappedAfterwards(Jitter):

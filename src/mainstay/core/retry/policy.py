@@ -163,9 +163,10 @@ class Policy(Value):
         if rule is None:
             if self._ramps is _NOT_YET:
                 self._fill(_ramps=_first_ramps(self.backoff, self.jitter, self.max_attempts))
-            return self.jitter.spread(self.backoff.base(n), u, previous, self.backoff)
+            backoff = self.backoff
+            return self.jitter.spread(backoff.base(n), u, previous, backoff.part(n))
         backoff = rule.backoff or self.backoff
-        return (rule.jitter or self.jitter).spread(backoff.base(n), u, previous, backoff)
+        return (rule.jitter or self.jitter).spread(backoff.base(n), u, previous, backoff.part(n))
 
     def delays(self, seed: int = 0) -> list[float]:
         """The exact delays that a seed gives to its first call.
