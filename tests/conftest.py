@@ -12,8 +12,10 @@ import warnings
 import pytest
 from hypothesis import HealthCheck, settings
 
+import mainstay.runtime.clock as clock
 from mainstay.core.inbox.operators import Hash
 from mainstay.drivers.inbox.authentication import Verifier
+from mainstay.runtime.clock import SystemClock
 from mainstay.runtime.reports.logs import Logs
 from mainstay.testing import time as virtual
 from tests.servers.nats import nats_url
@@ -73,6 +75,25 @@ for store in (
 # and none would take the fast path that a program without logging takes.
 _TAKES = Logs.takes
 Logs.takes = lambda *_: False
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """This machine: `sleep(seconds)` moves the clock that goes on while a machine sleeps."""
+    return Machine(monkeypatch)
+
+
+class Machine:
+    """A machine that sleeps for no time at all."""
+
+    def __init__(self, monkeypatch):
+        self.slept, real = 0.0, SystemClock.steady
+        steady = staticmethod(lambda: real() + self.slept)
+        monkeypatch.setattr(SystemClock, "steady", steady)
+        monkeypatch.setattr(clock, "steady", clock.SYSTEM.steady)
+
+    def sleep(self, seconds):
+        self.slept += seconds
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def is_held() -> bool:
     True
     """
     held = LEASE.get()
-    return held is None or clock.current.monotonic() < held.until
+    return held is None or clock.steady() < held.until
 
 
 def remaining() -> float | None:
@@ -43,4 +43,4 @@ def remaining() -> float | None:
     True
     """
     held = LEASE.get()
-    return None if held is None else max(0.0, held.until - clock.current.monotonic())
+    return None if held is None else max(0.0, held.until - clock.steady())

@@ -85,6 +85,15 @@ def test_virtual_time_is_no_clock_that_is_set():
     assert own.look(1e9).jumps == ()
 
 
+@pytest.mark.parametrize("url", ["postgresql://host/db", "redis://host", "memory://"])
+def test_a_machine_that_slept_takes_no_clock_for_one_that_was_set(machine, url):
+    """The store's clock went on meanwhile: nothing was gained that it should not have."""
+    watched = clock_of(url)
+    watched.look(1000.0)
+    machine.sleep(DAY)
+    assert watched.look(1000.0 + DAY).jumps == ()
+
+
 @needs_linux
 def test_a_store_on_this_machine_is_watched_by_the_uptime():
     """Every process of the machine has the same boot, and an uptime that counts from it."""

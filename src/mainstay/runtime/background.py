@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from contextlib import suppress
 from contextvars import Context
@@ -56,7 +55,7 @@ class Job:
         self.answer: Answer = None
         self.error: Exception | None = None
         self.is_done = False
-        self.posted = time.monotonic()
+        self.posted = clock.SYSTEM.steady()
 
     def run(self) -> None:
         """Does the work and wakes those that wait."""
@@ -82,7 +81,7 @@ class Job:
     @property
     def age(self) -> float:
         """Seconds since it was posted."""
-        return time.monotonic() - self.posted
+        return clock.SYSTEM.steady() - self.posted
 
     def wait(self, limit: float) -> bool:
         """Whether it is done, `limit` seconds after it was posted at the latest.

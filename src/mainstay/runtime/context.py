@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         def cuts_here(self) -> bool: ...
 
     class HeldLease(Protocol):
-        """The lease of a keyed call; until a monotonic moment no other call can take over."""
+        """The lease of a keyed call; no other call can take over until a steady moment."""
 
         until: float
 

@@ -7,8 +7,7 @@ besides. That is one reading of a clock and a few comparisons: no system call on
 from __future__ import annotations
 
 import math
-import time
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import mainstay.runtime.clock as clock
@@ -17,8 +16,6 @@ from mainstay.runtime.reports.logs import logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mainstay.core.base.clock_jumps import Reading
 
 _ON_THIS_MACHINE = ("sqlite:",)
@@ -42,7 +39,7 @@ class StoreClock:
     def __init__(self, url: str) -> None:
         self._url = url
         self._boot = boot() if url.startswith(_ON_THIS_MACHINE) else ""
-        self._steady = _uptime() if self._boot else clock.SYSTEM.monotonic
+        self._steady = clock.SYSTEM.steady
         """What the store's clock is compared with."""
         self._reading: Reading | None = None
         self._offset, self._until = math.nan, -math.inf
@@ -125,8 +122,3 @@ def boot() -> str:
         return ""
     digits = "".join(each for each in number if each.isdigit())
     return f"{text[:8]}{text[-4:]}.{digits[-6:]}"
-
-
-def _uptime() -> Callable[[], float]:
-    """Reads the seconds since the machine was started, also those for which it slept."""
-    return partial(time.clock_gettime, time.CLOCK_BOOTTIME)

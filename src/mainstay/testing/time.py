@@ -47,7 +47,7 @@ class VirtualTime:
     def __init__(self, start: float | None = None) -> None:
         self._start = _begins(_time.monotonic()) if start is None else start
         self._wall = _begins(_time.time()) if start is None else start
-        self._moved = 0.0
+        self._moved = self._slept = 0.0
         self._trio: Any = None
         self._lock = threading.Lock()
         self.sleeps: list[float] = []
@@ -67,13 +67,28 @@ class VirtualTime:
         with self._lock:
             self._moved += max(0.0, forward)
 
+    def suspend(self, seconds: Seconds) -> None:
+        """The machine sleeps: leases and the time of day go on; waits and deadlines stand still.
+
+        >>> clock = VirtualTime(); before = clock.monotonic(); clock.suspend(60.0)
+        >>> clock.monotonic() - before, clock.steady() - before
+        (0.0, 60.0)
+        """
+        forward: Any = in_seconds(seconds)
+        with self._lock:
+            self._slept += max(0.0, forward)
+
     def monotonic(self) -> float:
         """The virtual monotonic clock; starts at the real one's millisecond, or at a given time."""
         return self._start + self._passed()
 
+    def steady(self) -> float:
+        """The same, with the time for which the machine slept."""
+        return self._start + self._passed() + self._slept
+
     def wall(self) -> float:
         """The virtual wall clock; starts at the real one's millisecond, or at a given time."""
-        return self._wall + self._passed()
+        return self._wall + self._passed() + self._slept
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
         """Waits in virtual time; a cancel event gets a moment of real time to be set.

@@ -40,7 +40,7 @@ class Watched(MemoryStore):
     def __init__(self):
         super().__init__()
         self.commands, self.late, self.lost, self.fails = [], {}, [], ()
-        self.takes_over = None
+        self.takes_over, self.stands_still = None, "sleep"
 
     def transact(self, space, key, decide):
         command = decide.__closure__[0].cell_contents if decide.__closure__ else None
@@ -50,7 +50,7 @@ class Watched(MemoryStore):
             raise StoreUnavailable(self.url, "write", "it is away")
         answer = super().transact(space, key, decide)
         if self.late.get(kind):
-            mainstay.runtime.clock.current.sleep(self.late[kind].pop(0))
+            getattr(mainstay.runtime.clock.current, self.stands_still)(self.late[kind].pop(0))
             if self.takes_over is not None:
                 self.takes_over()
         if kind in self.lost:
@@ -95,6 +95,13 @@ def call(request):
     return call
 
 
+@pytest.fixture(params=["sleep", "suspend"])
+def stands_still(request, store):
+    """How a process misses the end of a lease: it stands still itself, or its machine sleeps."""
+    store.stands_still = request.param
+    return request.param
+
+
 def wait_until(condition):
     end = time.monotonic() + SOON
     while not condition():
@@ -133,7 +140,7 @@ def taken_by_another(store, function, key="k"):
 
 
 def test_a_claim_that_took_as_long_as_its_lease_is_made_again_before_the_function_runs(
-    store, engine, call
+    store, engine, call, stands_still
 ):
     """The reply came late: by then another process may have taken over."""
     seen = []
@@ -146,16 +153,18 @@ def test_a_claim_that_took_as_long_as_its_lease_is_made_again_before_the_functio
 
 
 @pytest.mark.parametrize("sinks", [[], [[].append]])
-def test_a_process_that_stood_still_after_its_claim_claims_again(store, call, sinks, monkeypatch):
+def test_a_process_that_stood_still_after_its_claim_claims_again(
+    store, call, sinks, monkeypatch, stands_still
+):
     """Stopped between the answer to its claim and the function, for longer than the lease."""
     seen, stops, enclosures = [], [31.0], driver.enclosures
 
-    def stands_still(depth):
+    def looked_late(depth):
         if stops:
-            mainstay.runtime.clock.current.sleep(stops.pop())
+            getattr(mainstay.runtime.clock.current, stands_still)(stops.pop())
         return enclosures(depth + 1)
 
-    monkeypatch.setattr(driver, "enclosures", stands_still)
+    monkeypatch.setattr(driver, "enclosures", looked_late)
     with virtual_time(), Engine(store, policies=[SWIFT], default="swift", sinks=sinks) as engine:
         operation = engine.operation("work", key="k", lease=30.0)
         assert call(operation, lambda: seen.append(lease.remaining()) or "done") == "done"
@@ -163,7 +172,9 @@ def test_a_process_that_stood_still_after_its_claim_claims_again(store, call, si
     assert store.count(Begin) + store.count(Renew) == 2
 
 
-def test_what_another_process_has_taken_over_meanwhile_is_replayed(store, engine, call):
+def test_what_another_process_has_taken_over_meanwhile_is_replayed(
+    store, engine, call, stands_still
+):
     """The function does not run twice."""
     ran = []
 
@@ -177,7 +188,7 @@ def test_what_another_process_has_taken_over_meanwhile_is_replayed(store, engine
     assert ran == []
 
 
-def test_a_store_that_is_slower_than_the_lease_runs_nothing(store, engine, call):
+def test_a_store_that_is_slower_than_the_lease_runs_nothing(store, engine, call, stands_still):
     """The call gives up after three claims, and leaves none."""
     ran = []
     with virtual_time():
@@ -188,7 +199,9 @@ def test_a_store_that_is_slower_than_the_lease_runs_nothing(store, engine, call)
     assert (ran, store.count(Begin), record_of(engine)) == ([], 3, None)
 
 
-def test_a_further_attempt_whose_counting_took_too_long_is_counted_again(store, engine, call):
+def test_a_further_attempt_whose_counting_took_too_long_is_counted_again(
+    store, engine, call, stands_still
+):
     """Once in the record; and it starts with a whole lease."""
     seen = []
 
@@ -204,7 +217,9 @@ def test_a_further_attempt_whose_counting_took_too_long_is_counted_again(store, 
     assert store.count(Renew) == 2
 
 
-def test_a_further_attempt_is_not_made_if_counting_it_always_takes_too_long(store, engine, call):
+def test_a_further_attempt_is_not_made_if_counting_it_always_takes_too_long(
+    store, engine, call, stands_still
+):
     """The lease may be another's by then."""
     ran = []
 
@@ -257,6 +272,38 @@ def test_a_call_holds_its_lease_while_it_is_renewed(store, engine, call):
         assert lease.is_held()
 
     at_some_speed(check, 0.3, 3.0, 15.0)
+
+
+def test_a_call_whose_machine_slept_for_longer_than_its_lease_does_not_hold_it(
+    store, engine, call, heard
+):
+    """Its clock of waits stood still meanwhile; its outcome is not recorded over another's."""
+    with virtual_time() as time:
+
+        def work():
+            assert lease.is_held()
+            time.suspend(31.0)
+            assert (lease.is_held(), lease.remaining()) == (False, 0.0)
+            taken_by_another(store, work)()
+            return "mine"
+
+        with pytest.raises(LeaseLost):
+            call(engine.operation("work", key="k", lease=30.0), work)
+        assert call(engine.operation("work", key="k", lease=30.0), work) == "other"
+
+
+def test_a_lease_that_ran_out_while_the_machine_slept_is_reported_when_it_wakes(
+    store, engine, heard, machine
+):
+    """Not when the renewal would have been due in time awake."""
+
+    def work():
+        machine.sleep(7200.0)
+        wait_until(lambda: any(isinstance(each, LeaseExpired) for each in heard))
+        wait_until(lease.is_held)  # nobody has come, so it is renewed
+        return "done"
+
+    assert engine.operation("work", key="k", lease=3600.0).call(work) == "done"
 
 
 def test_a_call_whose_lease_runs_out_learns_of_it(store, engine, call, heard):

@@ -335,6 +335,23 @@ def test_a_worker_whose_lease_is_over_publishes_nothing_more(outbox_place):
 
 
 @pytest.mark.req("EF-14")
+def test_a_worker_whose_machine_slept_publishes_nothing_more(outbox_place, machine):
+    """The lease is over on the clock of the database, which did not sleep."""
+    got = []
+
+    def sleeps(message):
+        got.append(message.topic)
+        if len(got) == 1:
+            machine.sleep(61.0)
+
+    with engine_of(outbox_place) as engine:
+        add(engine, outbox_place, "a", "b")
+        counts = engine.outbox.relay(sleeps, lease=60.0).drain()
+        assert got == ["a", "b"]
+        assert counts.given_back >= 1
+
+
+@pytest.mark.req("EF-14")
 def test_leases_are_renewed_while_a_message_is_published(outbox_place):
     """A publish of several leases is done once."""
 

@@ -203,7 +203,7 @@ def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outc
     try:
         if this.is_plain(around):
             lease = this.lease
-            if lease is not None and clock.current.monotonic() >= lease.until:
+            if lease is not None and clock.steady() >= lease.until:
                 return this.give_up_lease()  # looked at last: a process may stand still anywhere
             this.attempts = 1
             try:
@@ -318,7 +318,7 @@ async def _ainvoke(
     try:
         if this.is_plain(around):
             lease = this.lease
-            if lease is not None and clock.current.monotonic() >= lease.until:
+            if lease is not None and clock.steady() >= lease.until:
                 return this.give_up_lease()
             this.attempts = 1
             try:

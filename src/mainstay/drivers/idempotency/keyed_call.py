@@ -125,7 +125,7 @@ class KeyedCall:
         self.site = keying.site
         self.options = keying.options
         self.function = keying.invoked
-        self.started = self.sent = started
+        self.started, self.sent = started, clock.steady()
         """The present claim was sent at `sent` or later: its lease is certain for its length
         from then on."""
         self.is_unread = False
@@ -214,8 +214,7 @@ class KeyedCall:
         self.number, self.epoch, self.overdue = effect.number, effect.epoch, 0
         if self.records.is_bound:
             return True
-        current, length = clock.current, self.call.lease
-        now = current.monotonic()
+        now, length = clock.steady(), self.call.lease
         age = now - self.sent
         if age >= length:
             self.sent = now  # another claim is made next
@@ -223,7 +222,7 @@ class KeyedCall:
         self.stop: Callable[[], object] | None = None
         self.here = CONTEXT.get()
         self.lease = lease = Lease(self, length, self.sent + length)
-        LEASE_RENEWAL.start(lease, age, now if current is clock.SYSTEM else None)
+        LEASE_RENEWAL.start(lease, age, now if clock.current is clock.SYSTEM else None)
         self.token: Token[HeldLease | None] = LEASE.set(lease)
         return True
 
@@ -231,7 +230,7 @@ class KeyedCall:
         """The lease ran out before the function began: another claim is made next."""
         assert self.lease is not None
         LEASE_RENEWAL.forget(self.lease)
-        self.sent = clock.current.monotonic()
+        self.sent = clock.steady()
         return OVERDUE
 
     def let_go(self) -> None:
@@ -276,7 +275,7 @@ class KeyedCall:
         a guard may have kept it waiting.
         """
         self.attempts += 1
-        lease, self.sent = self.lease, clock.current.monotonic()
+        lease, self.sent = self.lease, clock.steady()
         if self.attempts == 1 and (lease is None or self.sent < lease.until):
             return None
         number = self.number + self.attempts - 1
@@ -291,7 +290,7 @@ class KeyedCall:
         self.overdue += 1
         if type(answer) is not Done or self.overdue > _COUNTINGS:
             raise LeaseLost(self.call.operation, self.call.key)
-        now, until = clock.current.monotonic(), self.sent + self.call.lease
+        now, until = clock.steady(), self.sent + self.call.lease
         if self.lease is not None:
             if now >= until:
                 self.sent = now

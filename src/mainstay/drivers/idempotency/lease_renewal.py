@@ -11,7 +11,8 @@ the leases of no other store. No step takes longer than half of the time that is
 another try is possible. Rules of the room:
 
 - A lease is certain until its length after the moment at which the last request that the store has
-  granted was *sent*: a late reply never extends it.
+  granted was *sent*: a late reply never extends it. The time is that of a clock that goes on while
+  the machine sleeps, as the store's does.
 - A lease that ran out is still renewed. If no other call has taken over, it is held again.
 - Whether a lease was lost shows when the outcome is recorded, whatever was seen here.
 - A lease belongs to the process that claimed it. Of a call that a fork has copied into a child, the
@@ -56,6 +57,9 @@ _MOST = 256
 """Leases that are renewed in one step."""
 _LEAST = 0.05
 """Seconds that a step is given at least."""
+_LONGEST_WAIT = 1.0
+"""Seconds between two looks at the time: a wait stands still while the machine sleeps, and leases
+do not."""
 
 
 class Lease(Struct, eq=False):
@@ -123,7 +127,7 @@ class LeaseRenewal:
     def start(self, lease: Lease, age: float = 0.0, now: float | None = None) -> None:
         """Renews a lease whose claim was sent `age` seconds ago, until it is forgotten."""
         length = lease.length
-        now = SYSTEM.monotonic() if now is None else now
+        now = SYSTEM.steady() if now is None else now
         lease.due = due = now + length / 3.0 - age
         lease.home = self.home
         with self._lock:  # the condition's own, without a call of Python
@@ -170,13 +174,14 @@ class LeaseRenewal:
         """Hands leases that are due to their renewers, until some have run out: those."""
         with self._changed:
             while True:
-                now = SYSTEM.monotonic()
+                now = SYSTEM.steady()
                 ran_out = [each for each in self._seen_locked(now) if self._has_run_out(each, now)]
                 if ran_out:
                     self._wakes_at = -NEVER  # it looks again when these are reported
                     return ran_out
                 self._wakes_at = self._next_wake_locked(now)
-                self._changed.wait(None if self._wakes_at == NEVER else self._wakes_at - now)
+                left = self._wakes_at - now
+                self._changed.wait(None if left == NEVER else min(left, _LONGEST_WAIT))
 
     def _seen_locked(self, now: float) -> list[Lease]:
         """The leases whose time to be looked at has come; queues that are empty are removed."""
@@ -195,7 +200,7 @@ class LeaseRenewal:
         """Whether nothing but time has happened to a lease; if it is due, it is handed over."""
         if lease.due <= now and not lease.is_in_hand:
             self._hand_over_locked(lease)
-        left = lease.until - clock.current.monotonic()
+        left = lease.until - clock.steady()
         if left > 0.0 and not lease.is_watched:
             lease.is_watched = True
             heappush(self._looks, (now + left, next(self._numbers), lease, True))
@@ -212,7 +217,7 @@ class LeaseRenewal:
             try:  # it waits for the lock, which is held here
                 detached_thread(renewer.run, "mainstay-renewer").start()
             except RuntimeError:  # no thread is to be had now: another try follows
-                lease.due = SYSTEM.monotonic() + _pause(lease, clock.current.monotonic())
+                lease.due = SYSTEM.steady() + _pause(lease, clock.steady())
                 heappush(self._looks, (lease.due, next(self._numbers), lease, False))
                 return
             self._renewers[id(store)] = renewer
@@ -246,7 +251,7 @@ class LeaseRenewal:
         """Notes what the store has answered; `sent` is when it was asked."""
         taken = []
         with self._lock:
-            now, moment = SYSTEM.monotonic(), clock.current.monotonic()
+            now, moment = SYSTEM.steady(), clock.steady()
             for lease, answer in zip(leases, answers, strict=True):
                 lease.is_in_hand = False
                 if lease.call is None:
@@ -295,7 +300,7 @@ class _Renewer:
         """Until no lease is left that is due."""
         while batch := self._renewal.next_batch(self):
             leases = [lease for lease, _ in batch]
-            sent = clock.current.monotonic()
+            sent = clock.steady()
             try:
                 with within(_patience(leases, sent)):
                     answers = self._transact_many([step for _, step in batch])

@@ -111,7 +111,7 @@ def _perform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
                     pause(this, request)
                     answer = None
                 else:
-                    this.sent = clock.current.monotonic()
+                    this.sent = clock.steady()
                     answer = this.ask(request)
             except Exception as error:
                 resume, answer = flow.throw, error
@@ -136,7 +136,7 @@ async def _aperform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
                     await apause(this, request)
                     answer = None
                 else:
-                    this.sent = clock.current.monotonic()
+                    this.sent = clock.steady()
                     answer = await this.aask(request)
             except Exception as error:
                 resume, answer = flow.throw, error
@@ -150,7 +150,7 @@ def pause(this: KeyedCall, seconds: float) -> None:
     """Waits; a cancel event ends it."""
     if clock.current.sleep(seconds, this.cancel):
         raise this.cancelled()
-    this.sent = clock.current.monotonic()  # what is sent next is sent from now on
+    this.sent = clock.steady()  # what is sent next is sent from now on
 
 
 async def apause(this: KeyedCall, seconds: float) -> None:
@@ -162,8 +162,8 @@ async def apause(this: KeyedCall, seconds: float) -> None:
         if this.cancel is not None and this.cancel.is_set():
             raise this.cancelled()
         await current_sleep()(left if this.cancel is None else min(left, _POLL))
-        this.sent = now = clock.current.monotonic()
-        left = end - now
+        this.sent = clock.steady()
+        left = end - clock.current.monotonic()
         if left <= 0.0:
             return
 

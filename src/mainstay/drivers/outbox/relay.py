@@ -85,7 +85,7 @@ class _Flight(Struct):
 
     entry: Entry
     until: float
-    """On the monotonic clock: the lease of the claim, or of its last renewal."""
+    """On the steady clock: the lease of the claim, or of its last renewal."""
     is_lost: bool = False
     death: asyncio.Future[bool] | None = None
     """Of an entry that is dead: whether that was written, and accepted."""
@@ -267,7 +267,7 @@ class Relay:
 
     async def _claim(self, room: int, *, is_idle: bool) -> ClaimedBatch:
         token = urandom(8).hex()
-        until = clock.current.monotonic() + self._options.lease
+        until = clock.steady() + self._options.lease
         step = asyncio.ensure_future(
             self._step(lambda: self._table.claim(room, self._options.lease, token, is_idle=is_idle))
         )
@@ -284,7 +284,7 @@ class Relay:
     def _begin(self, batch: ClaimedBatch, until: float) -> None:
         """Starts a lane for each aggregate."""
         if batch.entries:
-            self._offset = batch.now - clock.current.monotonic()
+            self._offset = batch.now - clock.steady()
         for entry in batch.entries:
             flight = self._flights[entry.id] = _Flight(entry, until)
             if entry.crashes:
@@ -334,7 +334,7 @@ class Relay:
         A worker that was stopped for longer than its lease publishes nothing more.
         """
         is_ending = self._is_ending or self._stop.is_set()
-        return not is_ending and not flight.is_lost and clock.current.monotonic() < flight.until
+        return not is_ending and not flight.is_lost and clock.steady() < flight.until
 
     def _give_back(self, flights: Iterable[_Flight]) -> None:
         ended = [(each, given_back(each.entry, is_behind=False)) for each in flights]
@@ -350,7 +350,7 @@ class Relay:
 
     def _now(self) -> float:
         """The clock of the table, as of the last claim."""
-        return clock.current.monotonic() + self._offset
+        return clock.steady() + self._offset
 
     # --- beside the loop --------------------------------------------------------------------------
 
@@ -394,14 +394,14 @@ class Relay:
     async def _settle(self, ended: Sequence[tuple[_Flight, Settlement]]) -> Container[str]:
         """Writes outcomes; the ids of those that were accepted."""
         entries, done = [each[0].entry for each in ended], [each[1] for each in ended]
-        until = clock.current.monotonic() + self._options.lease
+        until = clock.steady() + self._options.lease
         kept: set[str] | None = None
         is_repeat = False
         while kept is None:
             try:
                 kept = await self._step(lambda: self._table.settle(entries, done))
             except StoreUnavailable:
-                if clock.current.monotonic() > until:
+                if clock.steady() > until:
                     raise
                 is_repeat = True
                 await asyncio.sleep(min(self._options.poll, self._options.lease / 10))
@@ -419,7 +419,7 @@ class Relay:
             flights = list(self._flights.values())
             if not flights:
                 continue
-            began = clock.current.monotonic()
+            began = clock.steady()
             try:
                 renew = partial(self._table.renew, [each.entry for each in flights])
                 kept = await self._step(partial(renew, self._options.lease))

@@ -91,7 +91,7 @@ async def _awrite(run: PipelineRun, effect: WriteRun) -> Answer:
 def _stages(run: PipelineRun, effect: RunStages, group: Threads[StageOutcome]) -> StageOutcome:
     """The outcome of one that ends; a single one runs in this thread."""
     if effect.stages and not run.is_certain():
-        sent = clock.current.monotonic()
+        sent = clock.steady()
         run.renewed(run.parts.records.step(run.address, run.renewal()), sent)
     calls = [run.call(name) for name in effect.stages]
     if len(calls) == 1 and not group.running:
@@ -112,7 +112,7 @@ def _called(call: StageCall) -> StageOutcome:
 
 async def _astages(run: PipelineRun, effect: RunStages, group: Group) -> StageOutcome:
     if effect.stages and not run.is_certain():
-        sent = clock.current.monotonic()
+        sent = clock.steady()
         run.renewed(await run.parts.records.astep(run.address, run.renewal()), sent)
     calls = [await in_thread(partial(run.call, name)) for name in effect.stages]
     if len(calls) == 1 and not group.running:

@@ -173,7 +173,7 @@ class PipelineRuns:
         )
 
     def _driven(self, setup: PipelineSetup, address: str, command: Begin | Take) -> RunResult:
-        records, sent = self._parts.records, clock.current.monotonic()
+        records, sent = self._parts.records, clock.steady()
         answer = offered(records, lambda: records.step(address, command))
         claimed = self._claimed(address, answer)
         if isinstance(claimed, RunResult):
@@ -186,7 +186,7 @@ class PipelineRuns:
     async def _adriven(
         self, setup: PipelineSetup, address: str, command: Begin | Take
     ) -> RunResult:
-        records, sent = self._parts.records, clock.current.monotonic()
+        records, sent = self._parts.records, clock.steady()
         answer = await aoffered(records, lambda: records.astep(address, command))
         claimed = await in_thread(lambda: self._claimed(address, answer))
         if isinstance(claimed, RunResult):

@@ -71,7 +71,7 @@ class PipelineRun:
 
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
-        return clock.current.monotonic() < self.lease.until
+        return clock.steady() < self.lease.until
 
     def sending(self) -> float:
         """Before a write: the time.
@@ -80,7 +80,7 @@ class PipelineRun:
         """
         if self.lease.is_inherited:
             raise self.lease.noted(LeaseLost(self.record.pipeline, self.record.run))
-        return clock.current.monotonic()
+        return clock.steady()
 
     def renewal(self) -> Renew:
         """What renews the lease."""

@@ -48,13 +48,13 @@ class Runner:
     def take(self, address: str, record: SagaRecord, entry: str = "") -> SagaRun | Answer:
         """Takes a saga over whose process is gone; the answer, if it is not to be had."""
         saga, command = self._taking(record)
-        sent = clock.current.monotonic()
+        sent = clock.steady()
         return self._taken(saga, address, self._parts.records.step(address, command), sent, entry)
 
     async def atake(self, address: str, record: SagaRecord, entry: str = "") -> SagaRun | Answer:
         """The same, awaited."""
         saga, command = self._taking(record)
-        sent = clock.current.monotonic()
+        sent = clock.steady()
         reply = await self._parts.records.astep(address, command)
         return self._taken(saga, address, reply, sent, entry)
 

@@ -115,7 +115,7 @@ class Sagas:
         request = Request(self._parts, saga, input, id, wait)
         try:
             while True:
-                sent = clock.current.monotonic()
+                sent = clock.steady()
                 reply = offered(self._parts.records, request.ask)
                 made = request.run_of(reply, sent)
                 if isinstance(made, SagaRun):
@@ -156,7 +156,7 @@ class Sagas:
         records = self._parts.records
         try:
             while True:
-                sent = clock.current.monotonic()
+                sent = clock.steady()
                 reply = await aoffered(records, request.aask)
                 made = request.run_of(reply, sent)
                 if isinstance(made, SagaRun):

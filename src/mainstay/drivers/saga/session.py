@@ -109,7 +109,7 @@ class SagaRun:
             raise self.lease.noted(LeaseLost(self.saga.name, self.saga_id))
         if command.state in _BACK:
             self.free_of_caller()
-        return clock.current.monotonic()
+        return clock.steady()
 
     def step_emitting(self, effect: Write) -> Reply:
         """A write together with messages for the outbox, as one transaction."""
@@ -143,7 +143,7 @@ class SagaRun:
 
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
-        return not self.lease.is_inherited and clock.current.monotonic() < self.lease.until
+        return not self.lease.is_inherited and clock.steady() < self.lease.until
 
     def renew(self) -> None:
         """Renews a lease that may be over; raises SagaTaken if another process has the saga.
@@ -152,7 +152,7 @@ class SagaRun:
         nothing, and if that happens again and again, the saga is left to others.
         """
         for _ in range(_RENEWALS):
-            sent = clock.current.monotonic()
+            sent = clock.steady()
             self._renewed(self.parts.records.step(self.address, self.renewal()), sent)
             if self.is_certain():
                 return
@@ -161,7 +161,7 @@ class SagaRun:
     async def arenew(self) -> None:
         """The same, awaited."""
         for _ in range(_RENEWALS):
-            sent = clock.current.monotonic()
+            sent = clock.steady()
             self._renewed(await self.parts.records.astep(self.address, self.renewal()), sent)
             if self.is_certain():
                 return

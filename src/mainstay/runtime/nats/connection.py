@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.nats.client import NatsError, connect, end, on_end_of_reading
 
 if TYPE_CHECKING:
@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT = 1.0
 """Seconds for closing a connection in good order."""
 
-if hasattr(time, "CLOCK_BOOTTIME"):  # goes on while the machine sleeps
-
-    def steady() -> float:
-        """Seconds on a clock of this machine that is never set."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-else:  # pragma: no cover -- where there is none
-    steady = time.monotonic
+steady = SYSTEM.steady
+"""Seconds on a clock of this machine that is never set, and goes on while it sleeps."""
 
 
 class Address(Protocol):
