@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import mainstay.runtime.clock as clock
 from mainstay.core.pipeline.flow import EmitRun, RunEnd, RunStages, WriteRun
 from mainstay.drivers.idempotency.groups import Group, Threads
 from mainstay.drivers.idempotency.patience import aoffered, offered
+from mainstay.drivers.pipeline.stages import RunTaken
 from mainstay.runtime.loops import in_thread, shielded
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ async def _awrite(run: PipelineRun, effect: WriteRun) -> Answer:
 def _stages(run: PipelineRun, effect: RunStages, group: Threads[StageOutcome]) -> StageOutcome:
     """The outcome of one that ends; a single one runs in this thread."""
     if effect.stages and not run.is_certain():
-        sent = clock.steady()
-        run.renewed(run.parts.records.step(run.address, run.renewal()), sent)
+        run.renew()
     calls = [run.call(name) for name in effect.stages]
     if len(calls) == 1 and not group.running:
         return _called(calls[0])
@@ -105,6 +104,8 @@ def _called(call: StageCall) -> StageOutcome:
     try:
         call.prepare()
         value = call.operation.call(call.attempt)
+    except RunTaken as taken:
+        raise taken.lost from None
     except Exception as error:
         return call.failed(error)
     return call.returned(value)
@@ -112,8 +113,7 @@ def _called(call: StageCall) -> StageOutcome:
 
 async def _astages(run: PipelineRun, effect: RunStages, group: Group) -> StageOutcome:
     if effect.stages and not run.is_certain():
-        sent = clock.steady()
-        run.renewed(await run.parts.records.astep(run.address, run.renewal()), sent)
+        await run.arenew()
     calls = [await in_thread(partial(run.call, name)) for name in effect.stages]
     if len(calls) == 1 and not group.running:
         return await _acalled(calls[0])
@@ -129,6 +129,8 @@ async def _acalled(call: StageCall) -> StageOutcome:
             value = await call.operation.acall(call.aattempt)
         else:
             value = await in_thread(lambda: call.operation.call(call.attempt))
+    except RunTaken as taken:
+        raise taken.lost from None
     except Exception as error:
         return call.failed(error)
     return call.returned(value)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _SMALL = 256
 """Bytes of a result that is kept in any case."""
+_RENEWALS = 3
+"""How often a lease is renewed before an attempt, if each answer comes after the lease is over."""
 
 
 class PipelineRun:
@@ -71,7 +73,29 @@ class PipelineRun:
 
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
-        return clock.steady() < self.lease.until
+        return not self.lease.is_inherited and clock.steady() < self.lease.until
+
+    def renew(self) -> None:
+        """Renews a lease that may be over; raises LeaseLost if another process has the run.
+
+        Also if it may have: an answer that comes when the renewed lease is over as well shows
+        nothing, and if that happens again and again, the run is left to others.
+        """
+        for _ in range(_RENEWALS):
+            sent = clock.steady()
+            self._renewed(self.parts.records.step(self.address, self.renewal()), sent)
+            if self.is_certain():
+                return
+        raise LeaseLost(self.record.pipeline, self.record.run)
+
+    async def arenew(self) -> None:
+        """The same, awaited."""
+        for _ in range(_RENEWALS):
+            sent = clock.steady()
+            self._renewed(await self.parts.records.astep(self.address, self.renewal()), sent)
+            if self.is_certain():
+                return
+        raise LeaseLost(self.record.pipeline, self.record.run)
 
     def sending(self) -> float:
         """Before a write: the time.
@@ -86,11 +110,10 @@ class PipelineRun:
         """What renews the lease."""
         return Renew(self.record.owner, self.record.epoch, self.setup.lease)
 
-    def renewed(self, answer: Answer, sent: float) -> None:
-        """After a renewal; raises LeaseLost if another process has the run."""
+    def _renewed(self, answer: Answer, sent: float) -> None:
         if type(answer) is Lost:
             raise LeaseLost(self.record.pipeline, self.record.run)
-        self.lease.until = sent + self.lease.length
+        self.lease.until = max(self.lease.until, sent + self.lease.length)
 
     def written(self, answer: Answer, sent: float) -> Answer:
         """After a write: its answer."""

@@ -16,7 +16,7 @@ from mainstay.core.retry.events import AttemptFailed, CallRefused, CallSucceeded
 from mainstay.core.telemetry.record import label_of
 from mainstay.drivers.pipeline.context import StageContext
 from mainstay.drivers.pipeline.gate import Pass
-from mainstay.errors import CircuitOpenError, UsageError
+from mainstay.errors import CircuitOpenError, LeaseLost, UsageError
 from mainstay.ports import SinkWants
 
 if TYPE_CHECKING:
@@ -38,8 +38,23 @@ if TYPE_CHECKING:
         results: StageResults
         most: int
 
+        def is_certain(self) -> bool: ...
+        def renew(self) -> None: ...
+        async def arenew(self) -> None: ...
+
 
 _OPEN = (CircuitState.OPEN, CircuitState.FORCED_OPEN)
+
+
+class RunTaken(BaseException):
+    """Another process has the run, or may have: no attempt is made, and none is a failure of it.
+
+    No policy retries it, because it is no Exception; the drivers raise the `lost` in its place.
+    """
+
+    def __init__(self, lost: LeaseLost) -> None:
+        super().__init__(str(lost))
+        self.lost = lost
 
 
 class StageWatch:
@@ -80,6 +95,7 @@ class StageCall:
         self.was_open = any(each.state is not CircuitState.CLOSED for each in self.circuits)
         self.pass_ = Pass(self.stage, self.context, f"{pipeline}/{name}")
         self.calls = 0
+        self.has_key = False
 
     def _before(self) -> set[str]:
         """Every stage that it comes after: beside others it sees the results of those alone."""
@@ -113,7 +129,7 @@ class StageCall:
         self.context.datasets = self.pass_.datasets = self._datasets()
         key = self._key()
         if key is not None:
-            self.operation = self._operation(key)
+            self.operation, self.has_key = self._operation(key), True
 
     def _operation(self, key: object) -> StageOperation:
         telemetry = self.run.setup.telemetry
@@ -149,8 +165,10 @@ class StageCall:
 
     def attempt(self) -> UserValue:
         """One attempt of a plain function."""
+        self._look()
         context = self._begin()
         self.run.setup.gate.ask(self.run.parts.records, self.pass_)
+        self._look()
         self.calls += 1
         if self.stage.idempotency == "outbox":
             return self._guarded(context)
@@ -158,10 +176,32 @@ class StageCall:
 
     async def aattempt(self) -> UserValue:
         """One attempt of an async function."""
+        await self._alook()
         context = self._begin()
         await self.run.setup.gate.aask(self.run.parts.records, self.pass_)
+        await self._alook()
         self.calls += 1
         return self._whole(await self.stage.function(*self._given(context)))
+
+    def _look(self) -> None:
+        """Before the gate, and after it: raises RunTaken if another process may have the run.
+
+        A process may have stood still since the last look, or have waited for this attempt, or for
+        the gate. A stage with a key has the lease of its key, which no other process gets around.
+        """
+        if not self.has_key and not self.run.is_certain():
+            try:
+                self.run.renew()
+            except LeaseLost as lost:
+                raise RunTaken(lost) from None
+
+    async def _alook(self) -> None:
+        """The same, awaited."""
+        if not self.has_key and not self.run.is_certain():
+            try:
+                await self.run.arenew()
+            except LeaseLost as lost:
+                raise RunTaken(lost) from None
 
     def _begin(self) -> StageContext:
         record, context = self.run.record, self.context.of_attempt()
