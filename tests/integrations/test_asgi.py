@@ -23,12 +23,13 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
+import mainstay.runtime.clock as clock
 from mainstay import Engine
 from mainstay.core.base.change import Change
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Succeeded, encode_outcome
-from mainstay.core.idempotency.record import Begin, RecordState, Renew, Settle, reduce
+from mainstay.core.idempotency.record import Begin, RecordState, Renew, Run, Settle, reduce
 from mainstay.errors import (
     PolicyError,
     StoredValueError,
@@ -1285,6 +1286,87 @@ def test_a_lease_that_was_lost_sends_its_response_and_records_nothing(caplog):
         assert json.loads(Call().run(guard).body)["code"] == "in_flight"
     assert "lease of key 'k-1' was lost" in caplog.text
     assert engine.records.counts()["lost"] == 1
+
+
+class LateStore(MemoryStore):
+    """A store whose next answers to claims come 31 s late; `meanwhile` is done before each."""
+
+    def __init__(self, late, passes, meanwhile=lambda store, address: None):
+        super().__init__()
+        self.late, self.claims = late, 0
+        self._passes, self._meanwhile = passes, meanwhile
+
+    async def atransact(self, space, key, decide):
+        reply = await super().atransact(space, key, decide)
+        if space == SPACE and isinstance(reply, Run):
+            self.claims += 1
+            if self.late:
+                self.late -= 1
+                getattr(clock.current, self._passes)(31.0)
+                self._meanwhile(self, key)
+        return reply
+
+
+@pytest.fixture(params=["advance", "suspend"])
+def passes(request):
+    """How the time of a lease goes by: a store that is slow, and a machine that sleeps."""
+    return request.param
+
+
+def test_a_claim_that_is_answered_after_its_lease_is_made_again(passes):
+    """The application runs once, with a lease that has just begun; the key is counted once."""
+    store, left = LateStore(1, passes), []
+
+    async def app(scope, receive, send):
+        ((_, value),) = store.scan(SPACE)
+        left.append(json.loads(value)["lease_until"] - clock.current.wall())
+        await PlainTextResponse("done")(scope, receive, send)
+
+    with virtual_time():
+        guard = guarded(app, Engine(store, sinks=[]), lease=30.0, max_keys=1)
+        (first, again) = ask(guard, keyed(1), keyed(1))
+    assert (first.text, again.text, again.headers["idempotency-replayed"]) == (
+        "done",
+        "done",
+        "true",
+    )
+    assert (left, store.claims) == ([30.0], 2)
+
+
+def test_a_key_that_was_taken_before_the_answer_to_its_claim_is_left_to_the_other(passes):
+    """The application is not asked a second time; the repeat after it gets the other's response."""
+    ran = []
+
+    def taken(store, address):
+        theirs = Begin("they", json.loads(store.read(SPACE, address)[0])["fingerprint"],
+                       300.0, 3, "retry")  # fmt: skip
+        store.transact(SPACE, address, lambda value, now: reduce(value, theirs, now))
+
+    async def app(scope, receive, send):
+        ran.append(1)
+
+    with virtual_time():
+        store = LateStore(1, passes, taken)
+        guard = guarded(app, Engine(store, sinks=[]), lease=30.0, on_crash="retry")
+        (response,) = ask(guard, post())
+    assert (response.status_code, problem(response)["code"], ran) == (409, "in_flight", [])
+
+
+@pytest.mark.parametrize(("on_store_down", "status"), [("refuse", 503), ("pass", 201)])
+def test_a_store_whose_answers_outlast_the_lease_is_one_that_is_away(passes, on_store_down, status):
+    """Nothing runs under a claim that may be another's, and none is left: a later request runs."""
+    shop, store = Shop(), LateStore(9, passes)
+    with virtual_time():
+        guard = guarded(
+            shop.app, Engine(store, sinks=[]), lease=30.0, on_store_down=on_store_down, max_keys=1
+        )  # fmt: skip
+        (response,) = ask(guard, post())
+        assert (response.status_code, store.claims) == (status, 3)
+        assert store.scan(SPACE) == []
+        store.late = 0
+        runs = shop.runs
+        assert ask(guard, post())[0].status_code == 201
+    assert shop.runs == runs + 1
 
 
 def test_a_store_that_is_away_refuses_requests():

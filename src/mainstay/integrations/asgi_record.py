@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+import mainstay.runtime.clock as clock
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.record import (
@@ -75,6 +76,8 @@ _log = logger()
 SPACE = Space.RECORDS.value
 """Where an engine keeps idempotency records; ours lie among them, under our operation."""
 
+_CLAIMS = 3
+"""How often a key is claimed, if each answer comes after the lease of the claim."""
 _PATIENCE = (0.1, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the tries of a step that the store did not take."""
 
@@ -91,7 +94,7 @@ class _Site:
 class Claim:
     """One request's hold on its record."""
 
-    __slots__ = ("_engine", "_identity", "_quota", "address", "call", "epoch")
+    __slots__ = ("_engine", "_identity", "_is_counted", "_quota", "address", "call", "epoch")
 
     def __init__(
         self,
@@ -106,9 +109,25 @@ class Claim:
         self.call = call
         self.address = address
         self._identity = identity
+        self._is_counted = False
         self.epoch = 0
 
     async def begin(self, begin: Begin) -> Any:
+        """The record's answer; a claim that was answered after its lease is made again.
+
+        Another request may have taken over by then. If the store is never in time, it counts as
+        unavailable, and the claim is released.
+        """
+        for _ in range(_CLAIMS):
+            sent = clock.steady()
+            seen = await self._seen(begin)
+            if not isinstance(seen, Run) or clock.steady() - sent < self.call.lease:
+                return seen
+        await self.finish(Release(self.call.owner, self.epoch))
+        reason = f"each of {_CLAIMS} claims took longer than the lease of {self.call.lease:g} s"
+        raise StoreUnavailable(self._engine.store.url, "write", reason)
+
+    async def _seen(self, begin: Begin) -> Any:
         """The record's answer; a request that has ended is seen by a plain reading."""
         value, now = await self._engine.store.aread(SPACE, self.address)
         seen = None if value is None else glimpse(value, self.call.fingerprint, now)
@@ -142,11 +161,12 @@ class Claim:
 
         Of several requests with one key, only the one that runs is counted.
         """
-        if self._quota is None or seen.attempts > 1:  # one that was cut off has been counted
-            return
+        if self._quota is None or self._is_counted or seen.attempts > 1:
+            return  # one that was cut off has been counted
         release = Release(self.call.owner, self.epoch)
         try:
             await self._quota.take(self._engine.store)
+            self._is_counted = True
         except Problem:
             await self.finish(release)
             raise
