@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 import time
+import uuid
 
 import pytest
 from hypothesis import given
@@ -359,3 +360,24 @@ def test_a_store_made_of_one_that_takes_hints_need_not_take_them(tmp_path, kind,
         before = store.steps
         assert [charge("a"), charge("a"), charge("b")] == ["a", "a", "b"]
         assert store.steps == before + 4
+
+
+@pytest.mark.parametrize("expires", [None, 0.0, 5e9])
+def test_every_way_of_writing_gives_the_same_row(store, expires):
+    """A blob, and NULL for a record that does not expire: whoever reads the file relies on both."""
+    change, step = Change(b"a\0b", expires), lambda value, _now: (change, value)
+    with sqlite3.connect(store.path) as connection:
+        for write in (
+            lambda key: store.transact("ways", key, step),
+            lambda key: store.transact("ways", key, step, None),
+            lambda key: (
+                store.transact("ways", key, step),
+                store.transact("ways", key, step, b"a\0b"),
+            ),
+            lambda key: store.transact_many([("ways", key, step)]),
+            lambda key: store.transact_new([("ways", key, step)]),
+        ):
+            key = f"{uuid.uuid4()}"
+            write(key)
+            asked = "SELECT typeof(value), value, expires FROM mainstay_kept WHERE key = ?"
+            assert connection.execute(asked, (key,)).fetchall() == [("blob", b"a\0b", expires)]

@@ -28,8 +28,10 @@ _READ = {
     size: f"SELECT key, value FROM mainstay_kept WHERE space = ? AND key IN ({'?, ' * size}NULL)"  # noqa: S608 -- marks
     for size in _SIZES
 }
+EXPIRES = "nullif(?, '')"
+"""NULL for a record that does not expire, as `row_of` binds it."""
 WRITE = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
+    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, nullif(?, ''))"
     " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
 )
 DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
@@ -91,11 +93,16 @@ def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Ch
         if change.value is None:
             dropped.append(address)
         else:
-            written.append((*address, change.value, change.expires))
+            written.append(row_of(*address, change.value, change.expires))
     if written:
         connection.executemany(WRITE, written)
     if dropped:
         connection.executemany(DROP, dropped)
+
+
+def row_of(space: str, key: str, value: bytes, expires: float | None) -> tuple[object, ...]:
+    """A row as it is bound: what sqlite3 looks for no adapter of."""
+    return space, key, bytearray(value), "" if expires is None else expires
 
 
 def _read_all(connection: sqlite3.Connection, steps: Batch) -> Kept:

@@ -2,6 +2,10 @@
 
 A step that needs a transaction is given to `whole`, or is a part of the caller's own. `exchange`
 needs none: one statement is a transaction of its own.
+
+Values are bound as bytearrays, and no expiry as an empty text that the statement turns into NULL:
+for bytes and for None, sqlite3 looks for adapters first, which takes as long as twenty lines of
+Python. What SQLite is given is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.migrations import pending, statements
-from mainstay.stores.sqlite.batch import DROP, WRITE
+from mainstay.stores.sqlite.batch import DROP, EXPIRES, WRITE, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,12 +41,12 @@ _AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
 """A step with a hint reads the time before it has the lock. If it waited longer than these seconds
 for it, or the clock was set meanwhile, it writes nothing: SQLite's clock is read after that."""
 _INSERT = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, ?"
+    f"INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, {EXPIRES}"
     f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
 )
-_ROW = f"SELECT ?, ?, ?, ? WHERE {_AT_ONCE}"
+_ROW = f"SELECT ?, ?, ?, {EXPIRES} WHERE {_AT_ONCE}"
 _UPDATE = (
-    "UPDATE mainstay_kept SET value = ?, expires = ?"
+    f"UPDATE mainstay_kept SET value = ?, expires = {EXPIRES}"
     f" WHERE space = ? AND key = ? AND value = ? AND {_AT_ONCE}"
 )
 now = clock.SYSTEM.wall
@@ -115,7 +119,7 @@ def apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[R
     if change.value is None:
         execute(DROP, (space, key))
     else:
-        execute(WRITE, (space, key, change.value, change.expires))
+        execute(WRITE, row_of(space, key, change.value, change.expires))
     return reply
 
 
@@ -150,11 +154,14 @@ def exchange(
     moment: float,
 ) -> bool:
     """Writes a record if it equals the hint and the time is still right; whether it did."""
-    value, expires = change.value, change.expires
+    assert change.value is not None
+    value = bytearray(change.value)  # row_of, without a frame
+    expires = "" if change.expires is None else change.expires
     if hint is None:
         made = connection.execute(_INSERT, (space, key, value, expires, moment))
     else:
-        made = connection.execute(_UPDATE, (value, expires, space, key, hint, moment))
+        values = (value, expires, space, key, bytearray(hint), moment)
+        made = connection.execute(_UPDATE, values)
     return made.rowcount == 1
 
 
@@ -164,7 +171,7 @@ def insert_all(
     moment: float,
 ) -> bool:
     """Writes records if none of them is there and the time is still right; whether it did."""
-    values = [each for row in rows for each in (*row, moment)]
+    values = [each for row in rows for each in (*row_of(*row), moment)]
     try:
         return connection.execute(_inserting(len(rows)), values).rowcount == len(rows)
     except sqlite3.IntegrityError:  # one is there: SQLite has undone the others
