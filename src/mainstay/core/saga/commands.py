@@ -128,10 +128,14 @@ class Mismatch(Struct, frozen=True, gc=False):
 
 @final
 class Written(Struct, frozen=True, gc=False):
-    """It was added. `left` are the seconds to the deadline, `stop` why nothing was started."""
+    """It was added. `left` are the seconds to the deadline, `stop` why nothing was started.
+
+    `record` is what the store has now.
+    """
 
     left: float | None = None
     stop: str = ""
+    record: SagaRecord | None = None
 
 
 @final

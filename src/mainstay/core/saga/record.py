@@ -12,6 +12,8 @@ with the next epoch.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from msgspec.structs import replace
 
@@ -45,6 +47,7 @@ from mainstay.core.saga.progress import NULL, STARTED, Entry, Mark
 from mainstay.core.saga.state import (
     COMPENSATED,
     COMPENSATING,
+    ENDED,
     OPEN,
     RUNNING,
     STUCK,
@@ -66,9 +69,15 @@ DEADLINE = "its deadline has passed"
 
 
 def reduce(
-    value: bytes | None, command: Command, now: float, view: ClockView = NO_VIEW
+    value: bytes | None,
+    command: Command,
+    now: float,
+    view: ClockView = NO_VIEW,
+    known: SagaRecord | None = None,
 ) -> tuple[Change, Answer]:
     """What a command does to a record, and its answer; `view` is what is known of the clock.
+
+    `known` is the record whose text the value is, if the caller has both.
 
     >>> begin = Begin("me", "transfer", 1, "debit~", "f", b"null", (0,), lease=30.0)
     >>> change, answer = reduce(None, begin, now=0.0)
@@ -77,7 +86,7 @@ def reduce(
     >>> reduce(change.value, Release("you", 1), now=1.0)[1]
     Lost()
     """
-    record = None if value is None else decode(value)
+    record = known if known is not None or value is None else decode(value)
     if type(command) is Begin:
         return _begin(record, command, now, view)
     if record is None:
@@ -176,27 +185,30 @@ def _append(
     if record.owner != command.owner or record.epoch != command.epoch:
         return KEEP, _LOST
     if record.writes == command.number + 1:  # the reply to the first was lost
-        return KEEP, Written(_left(record, now), _stopped(record, command))
+        return KEEP, Written(_left(record, now), _stopped(record, command), record)
     if record.state not in OPEN or record.writes != command.number:
         return KEEP, _LOST
     stop = _stop(record, command, now) if command.stops else ""
-    log = [*record.log, *[replace(entry, at=now) for entry in command.entries]]
-    if not stop:
-        log += [Entry(STARTED, step, now) for step in command.starts]
+    starts = () if stop else command.starts
     state = (None if stop else command.state) or record.state
-    is_over = state not in OPEN
-    written = replace(
-        record,
-        state=state,
-        log=tuple(log),
-        writes=command.number + 1,
-        stalled=0 if command.entries else record.stalled,
-        failure=msgspec.Raw(command.failure) if command.failure else record.failure,
-        stuck=command.stuck and replace(command.stuck, item=_occasion(record)),
-        ended=now if state.is_ended else NO_TIME,
-    )
-    written = unleased(written) if is_over else leased(written, command.lease, now, view)
-    return _written(written, now), Written(_left(written, now), stop)
+    changes = {
+        "state": state,
+        "log": (
+            *record.log,
+            *map(partial(replace, at=now), command.entries),
+            *map(partial(Entry, STARTED, at=now), starts),
+        ),
+        "writes": command.number + 1,
+        "stalled": 0 if command.entries else record.stalled,
+        "failure": msgspec.Raw(command.failure) if command.failure else record.failure,
+        "stuck": command.stuck and replace(command.stuck, item=_occasion(record)),
+        "ended": now if state in ENDED else NO_TIME,
+    }
+    if state in OPEN:
+        written = leased(record, command.lease, now, view, **changes)
+    else:
+        written = unleased(record, **changes)
+    return _written(written, now), Written(_left(written, now), stop, written)
 
 
 def _stop(record: SagaRecord, command: Append, now: float) -> str:
@@ -309,5 +321,5 @@ def _is_expired(record: SagaRecord, now: float) -> bool:
 
 
 def _written(record: SagaRecord, now: float = NO_TIME) -> Change:
-    ends = record.state.is_ended and record.keep is not None
+    ends = record.state in ENDED and record.keep is not None
     return Change(encode(record), now + record.keep if ends and record.keep else None)

@@ -29,12 +29,14 @@ class SagaState(Enum):
     @property
     def is_ended(self) -> bool:
         """Whether nothing is left to do; a saga that is stuck waits for a person."""
-        return self is SUCCEEDED or self is COMPENSATED
+        return self in ENDED
 
 
 RUNNING, COMPENSATING, SUCCEEDED, COMPENSATED, STUCK = SagaState
 OPEN = (RUNNING, COMPENSATING)
 """The states in which a process may run it."""
+ENDED = (SUCCEEDED, COMPENSATED)
+"""The states in which nothing is left to do."""
 
 
 class Stuck(Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core.saga.definition import outline_of
-from mainstay.core.saga.state import SagaState, decode
+from mainstay.core.saga.state import SagaState
 from mainstay.drivers.saga.parts import stuck_item
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ async def aescalate(run: SagaRun, effect: Escalate) -> str:
 
 def _item(run: SagaRun, effect: Escalate) -> Item:
     """The item; which occasion it is, was decided when the record was written."""
-    record = None if run.kept is None else decode(run.kept)
+    record = None if run.kept is None else run.kept[1]
     if record is None or record.state is not SagaState.STUCK:
         record, _ = run.parts.records.get(run.address)
     assert record is not None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SPACE, OPEN_SAGAS = Space.SAGAS.value, Space.OPEN_SAGAS.value
 PAGE = 100
+_NOTHING = (b"", None)
 
 
 class SagaRecords:
@@ -48,11 +49,11 @@ class SagaRecords:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def step(self, address: str, command: Command, hint: bytes | None = None) -> Reply:
-        """The reducer's answer, and the record as it was written."""
-        decide = self.deciding(command)
-        if hint is not None and self._takes_hints:
-            return self.store.transact(SPACE, address, decide, hint)  # type: ignore[call-arg]
+    def step(self, address: str, command: Command, kept: Kept | None = None) -> Reply:
+        """The reducer's answer, and the record as it was written; `kept` is what it was before."""
+        decide = self.deciding(command, kept)
+        if kept is not None and self._takes_hints:
+            return self.store.transact(SPACE, address, decide, kept[0])  # type: ignore[call-arg]
         return self.store.transact(SPACE, address, decide)
 
     async def astep(self, address: str, command: Command) -> Reply:
@@ -81,12 +82,16 @@ class SagaRecords:
         await self.store.atransact(OPEN_SAGAS, address, _entering(command.owner))
         return await self.astep(address, command)
 
-    def deciding(self, command: Command) -> Decide[Reply]:
-        """The decision of a step, with the record that it writes."""
-        look = self._look
+    def deciding(self, command: Command, kept: Kept | None = None) -> Decide[Reply]:
+        """The decision of a step, with the record that it writes.
+
+        A store that is given a hint decides on that very object: it need not be decoded again.
+        """
+        look, (text, record) = self._look, kept or _NOTHING
 
         def decide(value: bytes | None, now: float) -> tuple[Change, Reply]:
-            change, answer = reduce(value, command, now, look(now))
+            known = record if value is text else None
+            change, answer = reduce(value, command, now, look(now), known)
             return change, (answer, None if change is KEEP else change.value)
 
         return decide
@@ -161,4 +166,6 @@ def _leaving(entry: str) -> Decide[None]:
 
 if TYPE_CHECKING:
     Reply = tuple[Answer, bytes | None]
+    Kept = tuple[bytes, SagaRecord]
+    """The text of a record as it was last written, and the record."""
     Ask = Callable[[], Reply]

@@ -14,6 +14,7 @@ from mainstay.core.idempotency import record as leases
 from mainstay.core.idempotency.events import LeaseExpired
 from mainstay.core.saga.commands import Lost, Release, Renew, Written
 from mainstay.core.saga.context import Results
+from mainstay.core.saga.definition import outline_of
 from mainstay.core.saga.flow import Plan, saga_flow
 from mainstay.core.saga.state import SagaState
 from mainstay.drivers.call.emit import emit
@@ -65,12 +66,11 @@ class SagaRun:
         self.saga_id, self.address = place
         self.record = record
         self.entry = entry or record.owner
-        self.kept = kept
-        """The record as it was last written."""
+        self.kept = None if kept is None else (kept, record)
+        """The record as it was last written, as text and as itself."""
         is_recovery = given is GIVEN
         self.given = input_of(record) if is_recovery else given
-        names = tuple(step.name for step in saga.steps)
-        self.results = Results(saga.name, self.saga_id, names, record.log)
+        self.results = Results(saga.name, self.saga_id, outline_of(saga.shape).names, record.log)
         plan = Plan(saga, self.saga_id, record.owner, parts.max_result)
         self.flow = saga_flow(plan, record, claimed.left, is_recovery=is_recovery)
         self.lease = Lease(call=self, length=saga.lease, until=sent + saga.lease)
@@ -133,9 +133,9 @@ class SagaRun:
     def written(self, reply: Reply, sent: float) -> object:
         """After a write: its answer."""
         answer, value = reply
-        if value is not None:
-            self.kept = value
         if type(answer) is Written:
+            if value is not None and answer.record is not None:
+                self.kept = value, answer.record
             self.lease.until = max(self.lease.until, sent + self.lease.length)
         return answer
 
