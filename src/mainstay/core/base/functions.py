@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
 _GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
+_PLAIN = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
+"""What most functions return: nothing to await, and asking for an attribute that is missing takes
+as long as ten lines."""
 
 
 def is_async(function: UserValue) -> bool:
@@ -40,7 +43,10 @@ def is_awaitable(value: UserValue) -> bool:
     >>> is_awaitable(True)
     False
     """
-    return hasattr(type(value), "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
+    kind = type(value)
+    if kind in _PLAIN:
+        return False
+    return hasattr(kind, "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
 
 
 def is_generator(function: UserValue) -> bool:

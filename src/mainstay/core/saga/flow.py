@@ -42,7 +42,7 @@ from mainstay.core.saga.state import SagaState, Stuck
 from mainstay.errors import CallCancelled, DeadlineExceeded, MainstayError, OutcomeUnknown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
     from typing import TypeAlias
 
     from mainstay.core.base.event import Event
@@ -194,36 +194,30 @@ def _go_forward(run: _Run) -> SagaFlow:
     if run.must_stop():
         return (yield from _after_stop(run, run.record.cancel or DEADLINE))
     for group in run.plan.saga.groups:
-        todo = run.progress.todo(group)
+        todo, starts = run.progress.todo(group)
         if not todo:
             continue
-        starts = [step for step in todo if run.progress.status.get(step) is not marks.STARTED]
         if starts or run.pending:
-            stop = yield from run.write(starts=starts)
+            stop = run.written((yield run.write(starts=starts)))
             if stop:
                 return (yield from _after_stop(run, stop))
-        yield from _run_group(run, todo)
-        failed = run.progress.failed()
+        is_forward = run.progress.is_past_pivot
+        outcome: Outcome = yield RunSteps(todo, None if is_forward else run.left, is_forward)
+        for rest in range(len(todo) - 1, -1, -1):
+            run.note(outcome)
+            if outcome.error is not None:
+                failed.append(outcome.step)
+                yield run.step_failed(outcome)
+            if rest:  # each end of a group is written when it comes
+                run.written((yield run.write()))
+                outcome = yield AwaitStep()
         if failed:
-            return (yield from _after_failure(run, failed[0]))
-    stop = yield from run.write(state=SagaState.SUCCEEDED)
+            return (yield from _after_failure(run, run.progress.failed()[0]))
+    stop = run.written((yield run.write(state=SagaState.SUCCEEDED)))
     if stop:  # it was cancelled in its last step
         return (yield from _after_stop(run, stop))
     yield run.ended(SagaState.SUCCEEDED)
     return End(SagaState.SUCCEEDED)
-
-
-def _run_group(run: _Run, steps: Sequence[int]) -> Generator[Effect, Answer, None]:
-    is_forward = run.progress.is_past_pivot
-    left = None if is_forward else run.left
-    outcome: Outcome = yield RunSteps(tuple(steps), left, is_forward)
-    for rest in range(len(steps) - 1, -1, -1):
-        run.note(outcome)
-        if outcome.error is not None:
-            yield run.step_failed(outcome)
-        if rest:
-            yield from run.write()  # each end of a group is written when it comes
-            outcome = yield AwaitStep()
 
 
 def _after_failure(run: _Run, step: int) -> SagaFlow:
@@ -253,7 +247,7 @@ def _undo(run: _Run) -> SagaFlow:
         is_noted = run.progress.status[step] is marks.UNDOING and not run.pending
         if not is_noted or run.state is not SagaState.COMPENSATING:
             run.add(Entry(marks.UNDOING, step))
-            yield from run.write(state=SagaState.COMPENSATING)
+            run.written((yield run.write(state=SagaState.COMPENSATING)))
         outcome: Outcome = yield UndoStep(step)
         yield run.step_undone(outcome)
         if outcome.error is not None:
@@ -261,7 +255,7 @@ def _undo(run: _Run) -> SagaFlow:
             return (yield from _stuck(run, "undo", step, outcome.error))
         run.add(Entry(marks.UNDONE, step, attempts=outcome.attempts))
         run.messages += outcome.messages
-    yield from run.write(state=SagaState.COMPENSATED)
+    run.written((yield run.write(state=SagaState.COMPENSATED)))
     yield run.ended(SagaState.COMPENSATED)
     return End(SagaState.COMPENSATED, run.failure)
 
@@ -269,7 +263,7 @@ def _undo(run: _Run) -> SagaFlow:
 def _stuck(run: _Run, phase: str, step: int, error: BaseException | None) -> SagaFlow:
     name = run.plan.saga.steps[step].name
     stuck = Stuck(phase, step, _STUCK[phase].format(name, _shown(error)), run.state)
-    yield from run.write(state=SagaState.STUCK, stuck=stuck)
+    run.written((yield run.write(state=SagaState.STUCK, stuck=stuck)))
     yield EmitSaga(
         SagaStuck(
             operation=run.plan.saga.name,
@@ -302,8 +296,8 @@ def _shown(error: BaseException | None) -> str:
 class _Run:
     """One run of a saga: what is known, and what is not written yet."""
 
-    __slots__ = ("failure", "is_failure_new", "left", "messages", "number", "pending", "plan",
-                 "progress", "record", "state")  # fmt: skip
+    __slots__ = ("command", "failure", "is_failure_new", "left", "messages", "number", "pending",
+                 "plan", "progress", "record", "state")  # fmt: skip
 
     def __init__(self, plan: Plan, record: SagaRecord, left: float | None) -> None:
         self.plan = plan
@@ -312,6 +306,8 @@ class _Run:
         self.state = record.state
         self.number = record.writes
         self.progress = Progress(outline_of(record.shape), record.log)
+        self.command: Append
+        """What is being written."""
         self.pending: list[Entry] = []
         self.messages: list[UserValue] = []
         self.failure: BaseException | None = failure_of(record)
@@ -358,39 +354,42 @@ class _Run:
     def write(
         self,
         *,
-        starts: Sequence[int] = (),
+        starts: tuple[int, ...] = (),
         state: SagaState | None = None,
         stuck: Stuck | None = None,
-    ) -> Generator[Effect, Answer, str]:
-        """Writes what is pending, and what comes next; why nothing may be started, if so."""
+    ) -> Write:
+        """What writes what is pending, and what comes next."""
         is_failure_due = self.failure is not None and self.is_failure_new and state is not None
-        command = Append(
+        self.command = Append(
             self.plan.owner,
             self.record.epoch,
             self.number,
             tuple(self.pending),
             self.plan.saga.lease,
-            starts=tuple(starts),
-            state=state,
-            failure=bytes(_failure(self.failure)) if is_failure_due else b"",
-            stuck=stuck,
-            stops=not self.progress.is_past_pivot,
+            starts,
+            state,
+            bytes(_failure(self.failure)) if is_failure_due else b"",
+            stuck,
+            not self.progress.is_past_pivot,
         )
-        answer = yield Write(command, tuple(self.messages))
+        return Write(self.command, tuple(self.messages))
+
+    def written(self, answer: Answer) -> str:
+        """After that: why nothing may be started, if so."""
         if type(answer) is Lost:
             raise _LostError
+        stop: str = answer.stop
+        command = self.command
         self.number += 1
         self.left = answer.left
-        self._written(answer.stop, starts, state)
-        return str(answer.stop)
-
-    def _written(self, stop: str, starts: Sequence[int], state: SagaState | None) -> None:
         self.pending.clear()
         self.messages.clear()
-        for step in () if stop else starts:
-            self.progress.add(Entry(marks.STARTED, step))
-        if state is not None and not stop:
-            self.state, self.is_failure_new = state, False
+        if not stop:
+            for step in command.starts:
+                self.progress.add(Entry(marks.STARTED, step))
+            if command.state is not None:
+                self.state, self.is_failure_new = command.state, False
+        return stop
 
     # --- events -----------------------------------------------------------------------------------
 

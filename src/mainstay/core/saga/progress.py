@@ -15,7 +15,7 @@ from mainstay.core.base.clock_jumps import NO_TIME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from mainstay.core.saga.definition import Outline
 
@@ -71,7 +71,7 @@ class Progress:
     (<Mark.STEP_DONE: 'done'>, [1, 0])
     """
 
-    __slots__ = ("_order", "log", "outline", "status")
+    __slots__ = ("_order", "is_past_pivot", "log", "outline", "status")
 
     def __init__(self, outline: Outline, log: Iterable[Entry] = ()) -> None:
         self.outline = outline
@@ -80,6 +80,8 @@ class Progress:
         """The last that is known of each step that was started."""
         self._order: dict[int, int] = {}
         """When each step was done, counted."""
+        self.is_past_pivot = False
+        """Whether the saga can only go forward."""
         for entry in log:
             self.add(entry)
 
@@ -93,17 +95,22 @@ class Progress:
             self.status[step] = UNDOING
         elif what is not ENDED:
             self.status[step] = what
-        if what is DONE or what is SKIPPED:
+        is_passed = what is DONE or what is SKIPPED
+        if is_passed:
             self._order[step] = len(self.log)
+        if step == self.outline.pivot and what is not ENDED:
+            self.is_past_pivot = is_passed
 
-    @property
-    def is_past_pivot(self) -> bool:
-        """Whether the saga can only go forward."""
-        return self.status.get(-1 if self.outline.pivot is None else self.outline.pivot) in _PASSED
-
-    def todo(self, group: Sequence[int]) -> list[int]:
-        """The steps of a group that are not done."""
-        return [step for step in group if self.status.get(step) not in _PASSED]
+    def todo(self, group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The steps of a group that are not done, and those of them that were not started."""
+        marks = [*map(self.status.get, group)]
+        if not any(marks):
+            return group, group
+        left = [each for each in zip(group, marks, strict=True) if each[1] not in _PASSED]
+        return (
+            tuple([step for step, _ in left]),
+            tuple([step for step, mark in left if mark is not STARTED]),
+        )
 
     def failed(self) -> list[int]:
         """The steps that have failed, in doubt or not."""

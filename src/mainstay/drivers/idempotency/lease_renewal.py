@@ -25,6 +25,7 @@ import threading
 from collections import OrderedDict
 from heapq import heappop, heappush
 from itertools import count
+from os import getpid
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -82,8 +83,9 @@ class Lease(Struct, eq=False):
     @property
     def is_inherited(self) -> bool:
         """Whether this process was forked while the call was under way: it is its parent's."""
-        PROCESS.notice()
-        return self.home not in (None, LEASE_RENEWAL.home)
+        if PROCESS.number != getpid():  # before each attempt and each write: without a frame
+            PROCESS.notice()
+        return self.home is not None and self.home is not LEASE_RENEWAL.home
 
     def noted(self, lost: LeaseLost) -> LeaseLost:
         """The error, with the reason if it is that of a forked child."""

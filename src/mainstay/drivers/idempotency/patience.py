@@ -10,8 +10,9 @@ from mainstay.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Protocol, TypeVar
+    from typing import ParamSpec, Protocol, TypeVar
 
+    P = ParamSpec("P")
     R = TypeVar("R")
 
     class Patient(Protocol):
@@ -42,16 +43,16 @@ class Patience:
         return pause
 
 
-def offered(records: Patient, ask: Callable[[], R]) -> R:
+def offered(records: Patient, ask: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """The answer of the store, which is asked again for some time while it is unavailable."""
     try:
-        return ask()
+        return ask(*args, **kwargs)
     except Exception as error:
         patience, failure = records.patience(), error
     while True:
         clock.current.sleep(patience.delay(failure))
         try:
-            return ask()
+            return ask(*args, **kwargs)
         except Exception as error:
             failure = error
 

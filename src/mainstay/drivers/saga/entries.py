@@ -32,14 +32,15 @@ class EntryRemoval:
 
     def reset(self) -> None:
         """Without any: those of its parent are not a forked child's."""
-        self._changed = threading.Condition(make_lock())
+        self._lock = make_lock()
+        self._changed = threading.Condition(self._lock)
         self._steps: list[Step] = []
         self._thread: threading.Thread | None = None
         self._is_closed = self._is_known = False
 
     def add(self, step: Step) -> None:
         """Takes a step with the next ones."""
-        with self._changed:
+        with self._lock:  # the condition's own, without a call of Python
             if len(self._steps) >= _MOST_WAITING or self._is_closed:
                 return
             self._steps.append(step)

@@ -79,7 +79,9 @@ class SagaParts:
     def register(self, saga: Saga) -> None:
         """Makes a definition known; of one name and version there is one."""
         known = self.definitions.get((saga.name, saga.version))
-        if known is not None and known is not saga and known.shape != saga.shape:
+        if known is saga:
+            return
+        if known is not None and known.shape != saga.shape:
             raise UsageError(
                 f"two definitions are named {saga.name!r}, version {saga.version}:"
                 f" {known.shape!r} and {saga.shape!r}",

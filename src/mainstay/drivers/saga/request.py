@@ -6,7 +6,7 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.validate import Checker
+from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.codec.arguments import key_text
 from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.codec.outcome import encode_value
@@ -37,9 +37,7 @@ class Request:
     def __init__(
         self, parts: SagaParts, saga: Saga, given: UserValue, saga_id: object, wait: Seconds
     ) -> None:
-        check = Checker("run")
-        self._patience = check.seconds("wait", wait)
-        check.close()
+        self._patience = _checked(wait)
         parts.register(saga)
         here = CONTEXT.get()
         self.saga_id = urandom(16).hex() if saga_id is None else key_text(saga_id)
@@ -105,3 +103,12 @@ class Request:
     def damaged(self) -> Item:
         """The item, if the record cannot be read."""
         return damaged_item(self._saga.name, self.saga_id, self.address)
+
+
+def _checked(wait: Seconds) -> float:
+    if type(wait) is float and 0.0 <= wait <= MAX_SECONDS:
+        return wait
+    check = Checker("run")
+    seconds = check.seconds("wait", wait)
+    check.close()
+    return seconds

@@ -5,7 +5,6 @@ The steps of a group run in threads of their own, with the caller's context.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,19 +52,18 @@ def _write(run: SagaRun, effect: Write) -> object:
     sent = run.sending(effect.command)
     records, address, kept = run.parts.records, run.address, run.kept
     if effect.messages:
-        reply = offered(records, lambda: run.step_emitting(effect))
+        reply = offered(records, run.step_emitting, effect)
     else:
-        reply = offered(records, lambda: records.step(address, effect.command, kept))
+        reply = offered(records, records.step, address, effect.command, kept)
     return run.written(reply, sent)
 
 
 def _run_steps(run: SagaRun, effect: RunSteps, group: Threads[Outcome]) -> Outcome:
     if effect.is_forward:
         run.free_of_caller()
-    calls = [run.call(number) for number in effect.steps]
-    if len(calls) == 1:
-        return run.done(_called(calls[0], effect.left))
-    for call in calls:
+    if len(effect.steps) == 1:
+        return run.done(_called(run.call(effect.steps[0]), effect.left))
+    for call in [run.call(number) for number in effect.steps]:
         group.start(call.name, partial(_called, call, effect.left))
     return run.done(group.next())
 
@@ -77,7 +75,9 @@ def _undo(run: SagaRun, effect: UndoStep) -> Outcome:
 
 def _called(call: StepCall, limit: float | None) -> Outcome:
     try:
-        with nullcontext() if limit is None else within(limit):
+        if limit is None:
+            return call.returned(call.operation.call(call.attempt))
+        with within(limit):
             return call.returned(call.operation.call(call.attempt))
     except SagaTaken as taken:
         raise taken.lost from None

@@ -45,6 +45,8 @@ _INSERT = (
     f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
 )
 _ROW = f"SELECT ?, ?, ?, {EXPIRES} WHERE {_AT_ONCE}"
+_COLUMNS = 5
+"""Values of a row that it takes: four columns and the time."""
 _UPDATE = (
     f"UPDATE mainstay_kept SET value = ?, expires = {EXPIRES}"
     f" WHERE space = ? AND key = ? AND value = ? AND {_AT_ONCE}"
@@ -165,15 +167,14 @@ def exchange(
     return made.rowcount == 1
 
 
-def insert_all(
-    connection: sqlite3.Connection,
-    rows: Sequence[tuple[str, str, bytes, float | None]],
-    moment: float,
-) -> bool:
-    """Writes records if none of them is there and the time is still right; whether it did."""
-    values = [each for row in rows for each in (*row_of(*row), moment)]
+def insert_all(connection: sqlite3.Connection, values: Sequence[Any]) -> bool:
+    """Writes records if none of them is there and the time is still right; whether it did.
+
+    The values are those of all rows, each as `row_of` binds it, and the time.
+    """
+    count = len(values) // _COLUMNS
     try:
-        return connection.execute(_inserting(len(rows)), values).rowcount == len(rows)
+        return connection.execute(_inserting(count), values).rowcount == count
     except sqlite3.IntegrityError:  # one is there: SQLite has undone the others
         return False
 

@@ -172,14 +172,16 @@ class SqliteStore:
         if shares and not self._takes_turn():
             return None
         try:
-            now, rows, replies = steps.now(), [], []
+            now, replies = steps.now(), []
+            values: list[Any] = []
             for space, key, decide in new:
                 change, reply = decide(None, now)
                 if change is KEEP or change.value is None:
                     return None
-                rows.append((space, key, change.value, change.expires))
+                expires = "" if change.expires is None else change.expires
+                values += (space, key, bytearray(change.value), expires, now)
                 replies.append(reply)
-            return replies if self._use("write", steps.insert_all, rows, now) else None
+            return replies if self._use("write", steps.insert_all, values) else None
         finally:
             if shares:
                 self._turn.release()
