@@ -58,6 +58,13 @@ def counted() -> Table:
         _row("a log record as JSON to a file", _log, 150),
         _row("a policy of a configuration read, checked and made", _configuration, 400),
         _row("statements of a keyed call on SQLite", _keyed, 2, "statements"),
+        _row("a saga of three steps on SQLite", lambda: len(_saga()), 380),
+        _row(
+            "statements of a saga of three steps on SQLite",
+            lambda: _saga().count("Connection.execute"),
+            4,
+            "statements",
+        ),
     ]
     method = f"Frames and C functions {ENTERED}, by sys.setprofile; the second time."
     return Table("counts", "Costs that are counted", method, rows)
@@ -160,6 +167,17 @@ def _keyed() -> int:
         for number in range(ENOUGH):
             charge(number)
         return costs(charge, ENOUGH).count("Connection.execute")
+
+
+def _saga() -> list[str]:
+    """What one enters with steps that return at once; the fewest, as a machine may stand still."""
+    from bench.sagas import saga
+    from mainstay import Engine
+
+    mine, url = saga(), "sqlite:///{}/kept.db?synchronous=NORMAL"
+    with _folder() as folder, Engine(url.format(folder), sinks=[], audit=False) as engine:
+        engine.sagas.run(mine, {"amount": 500})
+        return min((costs(engine.sagas.run, mine, {"amount": 500}) for _ in range(5)), key=len)
 
 
 @contextmanager

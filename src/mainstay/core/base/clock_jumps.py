@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol, TypeVar
+    from typing import Protocol, TypeVar
 
     Kept = TypeVar("Kept", bound=Struct)
 
@@ -136,21 +136,14 @@ def moved(moment: float, length: float, jumps: tuple[Jump, ...]) -> float:
     return moment + sum([by for before, by in jumps if since <= before + min(by / 2.0, _LATE)])
 
 
-def leased(record: Kept, lease: float, now: float, view: ClockView, **changes: Any) -> Kept:
-    """A record with a lease from now on, the uptime of the machine beside it, and other changes."""
-    return replace(
-        record,
-        lease_until=now + lease,
-        lease=lease,
-        boot=view.boot,
-        uptime=view.uptime,
-        **changes,
-    )
+def leased(record: Kept, lease: float, now: float, view: ClockView) -> Kept:
+    """A record with a lease from now on, and the uptime of the machine beside it."""
+    return replace(record, lease_until=now + lease, lease=lease, boot=view.boot, uptime=view.uptime)
 
 
-def unleased(record: Kept, **changes: Any) -> Kept:
-    """A record that no process holds, with other changes."""
-    return replace(record, lease_until=NO_TIME, lease=NO_TIME, boot="", uptime=NO_TIME, **changes)
+def unleased(record: Kept) -> Kept:
+    """A record that no process holds."""
+    return replace(record, lease_until=NO_TIME, lease=NO_TIME, boot="", uptime=NO_TIME)
 
 
 def lease_left(record: Leased, now: float, view: ClockView = NO_VIEW) -> float:

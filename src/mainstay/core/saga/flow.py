@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 from msgspec import Struct
 
+from mainstay.core.base.clock_jumps import NO_TIME
 from mainstay.core.base.printable import text_of
 from mainstay.core.codec.outcome import (
     Failed,
@@ -337,7 +338,7 @@ class _Run:
         """Adds the end of a step to what is to be written."""
         if outcome.error is None:
             data, why = _result(outcome.value, self.plan.max_result)
-            entry = Entry(marks.DONE, outcome.step, attempts=outcome.attempts, data=data, note=why)
+            entry = Entry(marks.DONE, outcome.step, NO_TIME, outcome.attempts, data, why)
             self.messages += outcome.messages
         else:
             mark = marks.IN_DOUBT if outcome.in_doubt else marks.FAILED

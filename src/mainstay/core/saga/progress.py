@@ -134,5 +134,5 @@ class Progress:
         return [step for _, step in sorted(found, reverse=True)]
 
 
-_PASSED = frozenset({DONE, SKIPPED})
+_PASSED = (DONE, SKIPPED)
 _MAY_HAVE_HAPPENED = frozenset({DONE, STARTED, IN_DOUBT, UNDOING, UNDO_FAILED})

@@ -24,7 +24,6 @@ from mainstay.core.base.clock_jumps import (
     TOLERANCE,
     lease_left,
     leased,
-    unleased,
 )
 from mainstay.core.saga.commands import (
     Append,
@@ -188,27 +187,32 @@ def _append(
         return KEEP, Written(_left(record, now), _stopped(record, command), record)
     if record.state not in OPEN or record.writes != command.number:
         return KEEP, _LOST
-    stop = _stop(record, command, now) if command.stops else ""
+    stop = ""
+    if command.stops and (record.cancel or record.until is not None):
+        stop = _stop(record, command, now)
     starts = () if stop else command.starts
     state = (None if stop else command.state) or record.state
-    changes = {
-        "state": state,
-        "log": (
+    is_open = state in OPEN
+    written = replace(  # with what `leased` or `unleased` changes, as one copy
+        record,
+        state=state,
+        log=(
             *record.log,
             *map(partial(replace, at=now), command.entries),
             *map(partial(Entry, STARTED, at=now), starts),
         ),
-        "writes": command.number + 1,
-        "stalled": 0 if command.entries else record.stalled,
-        "failure": msgspec.Raw(command.failure) if command.failure else record.failure,
-        "stuck": command.stuck and replace(command.stuck, item=_occasion(record)),
-        "ended": now if state in ENDED else NO_TIME,
-    }
-    if state in OPEN:
-        written = leased(record, command.lease, now, view, **changes)
-    else:
-        written = unleased(record, **changes)
-    return _written(written, now), Written(_left(written, now), stop, written)
+        writes=command.number + 1,
+        stalled=0 if command.entries else record.stalled,
+        failure=msgspec.Raw(command.failure) if command.failure else record.failure,
+        stuck=command.stuck and replace(command.stuck, item=_occasion(record)),
+        ended=now if state in ENDED else NO_TIME,
+        lease_until=now + command.lease if is_open else NO_TIME,
+        lease=command.lease if is_open else NO_TIME,
+        boot=view.boot if is_open else "",
+        uptime=view.uptime if is_open else NO_TIME,
+    )
+    left = None if written.until is None else _left(written, now)
+    return _written(written, now), Written(left, stop, written)
 
 
 def _stop(record: SagaRecord, command: Append, now: float) -> str:

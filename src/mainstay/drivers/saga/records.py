@@ -7,6 +7,7 @@ and is removed only by that text: one that was written since stays.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.change import DROP, KEEP, Change
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 SPACE, OPEN_SAGAS = Space.SAGAS.value, Space.OPEN_SAGAS.value
 PAGE = 100
-_NOTHING = (b"", None)
 
 
 class SagaRecords:
@@ -51,7 +51,7 @@ class SagaRecords:
 
     def step(self, address: str, command: Command, kept: Kept | None = None) -> Reply:
         """The reducer's answer, and the record as it was written; `kept` is what it was before."""
-        decide = self.deciding(command, kept)
+        decide = partial(self._decide, command, kept)
         if kept is not None and self._takes_hints:
             return self.store.transact(SPACE, address, decide, kept[0])  # type: ignore[call-arg]
         return self.store.transact(SPACE, address, decide)
@@ -87,14 +87,14 @@ class SagaRecords:
 
         A store that is given a hint decides on that very object: it need not be decoded again.
         """
-        look, (text, record) = self._look, kept or _NOTHING
+        return partial(self._decide, command, kept)
 
-        def decide(value: bytes | None, now: float) -> tuple[Change, Reply]:
-            known = record if value is text else None
-            change, answer = reduce(value, command, now, look(now), known)
-            return change, (answer, None if change is KEEP else change.value)
-
-        return decide
+    def _decide(
+        self, command: Command, kept: Kept | None, value: bytes | None, now: float
+    ) -> tuple[Change, Reply]:
+        known = kept[1] if kept is not None and value is kept[0] else None
+        change, answer = reduce(value, command, now, self._look(now), known)
+        return change, (answer, None if change is KEEP else change.value)
 
     def patience(self) -> Patience:
         """How long a step is tried again while the store is unavailable."""

@@ -20,7 +20,7 @@ from mainstay.core.saga.state import SagaState
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.drivers.saga.records import SPACE
-from mainstay.drivers.saga.steps import SagaTaken, call_of
+from mainstay.drivers.saga.steps import SagaTaken, StepCall, call_of
 from mainstay.errors import LeaseLost
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND, context
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from mainstay.core.saga.state import SagaRecord
     from mainstay.drivers.saga.parts import SagaParts
     from mainstay.drivers.saga.records import Reply
-    from mainstay.drivers.saga.steps import StepCall
     from mainstay.ports import Store
 
 _BACK = (SagaState.COMPENSATING, SagaState.COMPENSATED, SagaState.STUCK)
@@ -200,6 +199,8 @@ class SagaRun:
     def call(self, number: int, *, is_undo: bool = False) -> StepCall:
         """The action or the compensation of a step, ready to be called."""
         known = self.parts.operations.of(self.saga, number, is_undo=is_undo)
+        if not known.takes_context:
+            return StepCall(self.saga.name, number, known, None, [], self)
         place = (self.saga_id, self.address)
         messages = self.parts.messages
         make = None if messages is None else messages.make

@@ -251,9 +251,7 @@ def call_of(
     *,
     is_undo: bool = False,
 ) -> StepCall:
-    """The call of a step; `place` is the id and the address of the saga."""
-    if not known.takes_context:
-        return StepCall(saga.name, number, known, None, [], lease)
+    """The call of a step that takes a context; `place` is the id and the address of the saga."""
     name, (saga_id, address) = saga.steps[number].name, place
     key = key_of(address, name, is_undo=is_undo)
     messages: list[UserValue] = []
