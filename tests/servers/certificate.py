@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(folder: Path) -> Path:
+def make_certificate(folder: Path, *extensions: x509.ExtensionType) -> Path:
     """Writes cert.pem and key.pem into a folder, and returns the folder."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
-    made = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -30,8 +30,10 @@ def make_certificate(folder: Path) -> Path:
             x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
     )
+    for each in extensions:
+        builder = builder.add_extension(each, critical=False)
+    made = builder.sign(key, hashes.SHA256())
     (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
         key.private_bytes(

@@ -1,4 +1,4 @@
-"""A server that answers whatever comes first with bytes, and ends the connection."""
+"""Servers that answer whatever comes with bytes, and end the connection."""
 
 import contextlib
 import socket
@@ -27,3 +27,34 @@ class RawServer:
     def close(self):
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+@contextlib.contextmanager
+def scripted(*replies, tls=None):
+    """A server that answers each message of every client with the next of these, as bytes.
+
+    With None it is patient until the client ends the connection. Gives the port.
+    """
+
+    def play(wire):
+        with contextlib.suppress(OSError), tls.wrap_socket(wire, True) if tls else wire as each:
+            for reply in replies:
+                if not each.recv(65536):
+                    return
+                if reply is None:
+                    while each.recv(65536):
+                        pass
+                    return
+                each.sendall(reply)
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                wire, _ = listener.accept()
+                threading.Thread(target=play, args=[wire], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)

@@ -10,7 +10,10 @@ A row is named as tools/provoked.py names it, or by the end of that name.
 """
 
 import asyncio
+import contextlib
+import gc
 import inspect
+import warnings
 
 import mainstay
 from mainstay import Kind
@@ -57,6 +60,15 @@ def raised_by(call):
         kind_of(error)
         return error
     raise AssertionError(f"nothing was raised: {made!r}")
+
+
+@contextlib.contextmanager
+def leaving_open():
+    """Around calls of a library that leaves a socket or a loop open if they fail."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 async def _awaited(made):

@@ -2,7 +2,7 @@
 
 No server can provoke these: WriteError, which httpcore passes over to read an answer that was sent
 before; CloseError, which httpx 0.28 maps from nothing; ConnectionNotAvailable, which stays inside
-httpcore. The answers of a SOCKS proxy need a package that is not installed here.
+httpcore.
 """
 
 import ssl
@@ -15,7 +15,8 @@ import httpx2
 import pytest
 
 from tests.integrations.errors.http_contract import SHORT, deaf_port
-from tests.integrations.errors.rows import comes_to
+from tests.integrations.errors.raw_server import scripted
+from tests.integrations.errors.rows import comes_to, leaving_open
 from tests.servers.http_faults import (
     Close,
     HttpFaults,
@@ -85,6 +86,33 @@ def test_proxies(web, lib, status):
             f"{name_of(lib)}.ProxyError {case}" if status != 400 else "ProxyError status 4*",
             lambda: send(f"https://s{status}.test/"),
         )
+
+
+LOGIN = b"\x05\x02"
+REFUSED = {
+    "code Invalid username/password*": (LOGIN, b"\x01\x01"),
+    "code Requested *": (b"\x05\xff",),
+    "code Connection not allowed*": (LOGIN, b"\x01\x00", 2),
+    "code Command not supported*": (LOGIN, b"\x01\x00", 7),
+    "code Address type not supported*": (LOGIN, b"\x01\x00", 8),
+    "otherwise": (LOGIN, b"\x01\x00", 4),
+}
+"""What a proxy of SOCKS answers: how to log in, whether that is right, and a code of RFC 1928."""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_proxies_of_socks(lib, case):
+    """Its answers, and those of the pool by itself."""
+    replies = [
+        each if isinstance(each, bytes) else bytes([5, each, 0, 1, *[0] * 6])
+        for each in REFUSED[case]
+    ]
+    with leaving_open(), scripted(*replies) as port:
+        with client(lib, proxy=f"socks5://ann:secret@127.0.0.1:{port}") as made:
+            comes_to(f"{name_of(lib)}.ProxyError {case}", lambda: made.get("http://shop.test/"))
+        login = {"proxy_auth": (b"ann", b"secret")}
+        with lib.core.SOCKSProxy(f"socks5://127.0.0.1:{port}", **login) as pool:
+            comes_to(f"ProxyError {case}", lambda: pool.request("GET", "http://shop.test/"))
 
 
 def streamed(made, url, times=0):

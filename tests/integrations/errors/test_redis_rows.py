@@ -4,10 +4,6 @@ A stub of RESP answers with the error replies of a server, of a node of a cluste
 their words are those of Valkey's sources.
 """
 
-import contextlib
-import socket
-import threading
-
 import pytest
 import redis
 import redis.asyncio.sentinel
@@ -20,67 +16,17 @@ import valkey.asyncio.sentinel
 import valkey.cluster
 import valkey.sentinel
 
+from tests.integrations.errors.resp_stub import OK, RespStub, client, slots
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
 from tests.integrations.errors.service_stub import Answer, ServiceStub, dead_port
 from tests.servers.http_faults import full_port
 
 BOTH = {"redis": redis, "valkey": valkey}
-OK = b"+OK\r\n"
-COMMANDS = b"*1\r\n*6\r\n$6\r\nincrby\r\n:3\r\n*1\r\n+write\r\n:1\r\n:1\r\n:1\r\n"
-"""What a node answers to COMMAND."""
-ENABLED = b"$17\r\ncluster_enabled:1\r\n"
-
-
-class RespStub:
-    """Answers `INCR` with `answer`, CLUSTER SLOTS with `slots`, and everything else with OK."""
-
-    def __init__(self):
-        self.answer, self.slots, self.held = OK, b"*0\r\n", False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                wire, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=[wire], daemon=True).start()
-
-    def _serve(self, wire):
-        with contextlib.suppress(OSError), wire, wire.makefile("rb") as reader:
-            while first := reader.readline():
-                words = []
-                for _ in range(int(first[1:])):
-                    size = int(reader.readline()[1:])
-                    words.append(reader.read(size + 2)[:-2].upper())
-                wire.sendall(self._reply(words))
-
-    def _reply(self, words):
-        if words[0] in (b"INCRBY", b"EVALSHA", b"EVAL"):
-            return self.answer
-        if words[0] == b"SET" and self.held:
-            return b"$-1\r\n"
-        if words[0] == b"CLUSTER":
-            return self.slots
-        return {b"EXEC": b"*-1\r\n", b"INFO": ENABLED, b"COMMAND": COMMANDS}.get(words[0], OK)
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
 @pytest.fixture(scope="module")
 def stub():
     stub = RespStub()
     yield stub
     stub.close()
-
-
-def client(library, port, **settings):
-    none = library.retry.Retry(library.backoff.NoBackoff(), 0)
-    return library.Redis(
-        port=port, **{"retry": none, "protocol": 2, "socket_timeout": 30} | settings
-    )
 
 
 ANSWERS = {
@@ -127,13 +73,6 @@ def test_what_a_server_answers(stub, name, text):
     expected = f".{ANSWERS[text]}" if ANSWERS[text] else ".ResponseError"
     assert row.startswith(f"{name}.exceptions")
     assert row.endswith((expected, f"ResponseError code {text.partition(' ')[0]}")), row
-
-
-def slots(port, last):
-    """One node that has the slots up to this one."""
-    host = b"$9\r\n127.0.0.1\r\n"
-    node = b"*3\r\n" + host + f":{port}\r\n".encode() + b"$1\r\nn\r\n"
-    return b"*1\r\n*3\r\n:0\r\n" + f":{last}\r\n".encode() + node
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -40,9 +40,17 @@ _TEXTS = (
     ("protocol must be", "settings"),
     ("Invalid RESP version", "settings"),
     ("Invalid Database", "settings"),
-    ("ocsp validation error", "certificate"),
+    ("failed to fetch ocsp certificate", "responder"),
+    ("failed to fetch issuer certificate", "responder"),
+    ("response from the ocsp responder", "responder"),
+    ("ocsp", "certificate"),
+    ("No AIA information", "certificate"),
+    ("certificate chain", "certificate"),
+    ("certificates do not match", "certificate"),
+    ("for the responder", "certificate"),
+    ("for ssl peer", "certificate"),
     ("Unable to acquire lock", "acquire"),
-    ("occurred while watching one or more keys", "lost"),
+    ("while watching one or more keys", "lost"),
     ("cannot be connected", "connecting"),
     ("slots are not covered", "slots"),
     ("could not agree on a valid", "slots"),
@@ -58,6 +66,7 @@ _CONNECTION = Cases(
     _phase,
     {
         "certificate": Row(Kind.PERMANENT, "the server's certificate is not accepted"),
+        "responder": Row(Kind.TRANSIENT, "OCSP's responder did not answer, so nothing was sent"),
         "connecting": Row(Kind.TRANSIENT, _NOT_SENT),
         "pool": _NO_POOL,
         "stale": Row(Kind.TRANSIENT, "a connection of the pool was not usable; nothing was sent"),
@@ -149,7 +158,9 @@ ENTRIES: dict[str, Entry] = {
     "redis.exceptions.BusyLoadingError": _LOADING,
     "redis.exceptions.MaxConnectionsError": _EXHAUSTED,
     "redis.exceptions.AuthenticationError": _AUTH,
-    "redis.exceptions.AuthorizationError": _NO_PERMISSION,
+    "redis.exceptions.AuthorizationError": Row(
+        Kind.AUTH, "OCSP's responder refuses to answer; nothing was sent"
+    ),
     "redis.exceptions.ExternalAuthProviderError": Row(
         Kind.OVERLOAD, "the server cannot reach the service that checks passwords"
     ),
