@@ -31,21 +31,22 @@ class RawServer:
 
 @contextlib.contextmanager
 def scripted(*replies, tls=None):
-    """A server that answers each message of every client with the next of these, as bytes.
-
-    With None it is patient until the client ends the connection. Gives the port.
+    """A server that answers each message of every client with the next of these, as bytes,
+    or as a function of the message. With None it is patient until the client ends the connection.
+    Gives the port.
     """
 
     def play(wire):
         with contextlib.suppress(OSError), tls.wrap_socket(wire, True) if tls else wire as each:
             for reply in replies:
-                if not each.recv(65536):
+                if not (received := each.recv(65536)):
                     return
-                if reply is None:
+                answer = reply(received) if callable(reply) else reply
+                if answer is None:
                     while each.recv(65536):
                         pass
                     return
-                each.sendall(reply)
+                each.sendall(answer)
 
     def serve():
         with contextlib.suppress(OSError):

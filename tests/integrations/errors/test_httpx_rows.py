@@ -43,6 +43,7 @@ def web():
         server.on("/close", Close())
         server.on("/silence", Silence())
         server.on("/gzip", Status(200, {"Content-Encoding": "gzip"}, b"no gzip"))
+        server.on("/digest", Status(401, {"WWW-Authenticate": 'Digest nonce="n"'}))
         server.on("/again", Status(302, {"Location": "/again"}))
         for status in (*range(400, 431), *range(500, 511), 304):
             server.on(f"/{status}", Status(status))
@@ -143,6 +144,7 @@ CALLS = {
     "StreamConsumed": lambda lib, c, url: streamed(c, url, times=2),
     "StreamClosed": lambda lib, c, url: streamed(c, url).read(),
     "RequestNotRead": lambda lib, c, url: lib.x.Request("POST", url, content=iter([])).content,
+    "ProtocolError": lambda lib, c, url: c.get(f"{url}/digest", auth=lib.x.DigestAuth("a", "b")),
     "CookieConflict": lambda lib, c, url: two_cookies(lib),
 }
 

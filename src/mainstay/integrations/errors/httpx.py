@@ -120,7 +120,9 @@ TABLE = Table(
         "httpx.ReadError": LOST,
         "httpx.WriteError": LOST,
         "httpx.CloseError": LOST,
-        "httpx.ProtocolError": Same("httpx.TransportError"),
+        "httpx.ProtocolError": Row(
+            Kind.PERMANENT, "a challenge of digest authentication that cannot be answered"
+        ),
         "httpx.LocalProtocolError": MISUSE,
         "httpx.RemoteProtocolError": LOST,
         "httpx.ProxyError": _PROXY,

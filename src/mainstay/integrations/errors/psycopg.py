@@ -39,7 +39,7 @@ TABLE = Table(
         "psycopg.Error": by_sqlstate(_sqlstate, _BASE),
         "psycopg.Warning": Row(Kind.UNKNOWN, "a warning, which psycopg does not raise"),
         "psycopg.InterfaceError": _PERMANENT,
-        "psycopg.DatabaseError": by_sqlstate(_sqlstate, _BASE),
+        "psycopg.DatabaseError": by_sqlstate(_sqlstate),
         "psycopg.DataError": _PERMANENT,
         "psycopg.OperationalError": by_sqlstate(_sqlstate_or_phase),
         "psycopg.IntegrityError": _PERMANENT,
