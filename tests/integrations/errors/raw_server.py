@@ -31,9 +31,10 @@ class RawServer:
 
 @contextlib.contextmanager
 def scripted(*replies, tls=None):
-    """A server that answers each message of every client with the next of these, as bytes,
-    or as a function of the message. With None it is patient until the client ends the connection.
-    Gives the port.
+    """Gives the port of a server that answers each message of a client with the next of these.
+
+    They are bytes, or functions of the message that make some; None is to be silent until the
+    client ends the connection.
     """
 
     def play(wire):

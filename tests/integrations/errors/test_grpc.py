@@ -1,9 +1,13 @@
 """grpc: a real server that aborts with each code, hangs, raises, stops, and is not there."""
 
+import ast
 import asyncio
+import json
+import re
 import socket
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -281,3 +285,65 @@ def test_the_recipe_runs(server):
     made = run_recipe("grpc", **{"localhost:50051": server.target})
     assert (made["reply"], made["answer"]) == (b"hello", b"hello")
     assert server.seen["Echo"] == 5
+
+
+# --- retries of a service config ------------------------------------------------------------------
+
+FOUR = {"maxAttempts": 4, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1}
+RETRIED = {"retryPolicy": {**FOUR, "retryableStatusCodes": ["UNAVAILABLE"]}, "name": [{}]}
+SERVICE_CONFIG = ("grpc.service_config", json.dumps({"methodConfig": [RETRIED]}))
+LINE = re.compile(r"options=(\[\(\"grpc.enable_retries\", 0\)\])")
+
+
+def documented():
+    """The options of the line that the page gives."""
+    page = Path(__file__).parents[3] / "docs" / "cookbook" / "grpc.md"
+    return ast.literal_eval(LINE.search(page.read_text(encoding="utf-8")).group(1))
+
+
+async def of_asyncio(target, options):
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
+        await channel.unary_unary("/t.T/UNAVAILABLE")(b"", timeout=60)
+
+
+def test_the_documented_line_turns_off_grpcs_own_retries(server):
+    """Under a plain decorator both multiply: the server counts twelve calls, or three."""
+    counts = []
+    for options in ([SERVICE_CONFIG], [SERVICE_CONFIG, *documented()]):
+        server.begin()
+        with grpc.insecure_channel(server.target, options=options) as channel:
+            _, _, tries = call(channel, "UNAVAILABLE")
+        counts.append((tries, server.seen["UNAVAILABLE"]))
+    assert counts == [(3, 12), (3, 3)]
+
+
+def test_the_documented_line_turns_them_off_with_asyncio(server):
+    """The same options."""
+    counts = []
+    for options in ([SERVICE_CONFIG], [SERVICE_CONFIG, *documented()]):
+        server.begin()
+        with pytest.raises(grpc.RpcError):
+            asyncio.run(of_asyncio(server.target, options))
+        counts.append(server.seen["UNAVAILABLE"])
+    assert counts == [4, 1]
+
+
+def test_no_exception_tells_of_grpcs_own_retries(server):
+    """If one did, a policy could warn of them, as it does of those of other libraries.
+
+    The server alone is told, by `grpc-previous-rpc-attempts`.
+    """
+    told = []
+    for options in ([SERVICE_CONFIG], [SERVICE_CONFIG, *documented()]):
+        server.begin()
+        with (
+            grpc.insecure_channel(server.target, options=options) as channel,
+            pytest.raises(grpc.RpcError) as caught,
+        ):
+            channel.unary_unary("/t.T/UNAVAILABLE")(b"", timeout=60)
+        error = caught.value
+        sent = (*error.initial_metadata(), *error.trailing_metadata())
+        told.append((sent, error.details(), error.debug_error_string(), str(error)))
+        counted = [each.get("grpc-previous-rpc-attempts") for each in server.metadata]
+        assert counted == [None, "1", "2", "3"][: server.seen["UNAVAILABLE"]]
+    assert told[0] == told[1]

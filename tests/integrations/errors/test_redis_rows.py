@@ -22,6 +22,8 @@ from tests.integrations.errors.service_stub import Answer, ServiceStub, dead_por
 from tests.servers.http_faults import full_port
 
 BOTH = {"redis": redis, "valkey": valkey}
+
+
 @pytest.fixture(scope="module")
 def stub():
     stub = RespStub()
