@@ -21,6 +21,7 @@ from bench.log_write import recorded
 from bench.measure import Effort, reason
 from bench.peers import Plan, mainstay_policy, no_sleep
 from bench.table import Row, Table, at_most
+from bench.ways import Dropping, log_at, protected
 from tests.costs import acosts, costs
 
 ORDER = 31
@@ -48,6 +49,7 @@ def counted() -> Table:
     rows = [
         _row("a decorated call that succeeds, beyond the function", _call, 1),
         _row("a call that is retried twice, waits not made", _retried, 60),
+        _row("the same of an engine, logged to a handler that drops", _logged, 158),
         *(
             _row(f"an async call that fails twice: {name}", partial(_real, name), goal)
             for name, goal in REAL.items()
@@ -103,6 +105,12 @@ def _retried() -> int:
 
     with virtual_time():
         return _warm(mainstay_policy(Plan())(fails_twice))
+
+
+def _logged() -> int:
+    with no_sleep(), log_at(logging.WARNING, Dropping()):
+        (function,) = protected(sinks=None)
+        return _warm(function, 1, 2)
 
 
 def _real(name: str) -> int:

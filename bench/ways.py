@@ -98,8 +98,8 @@ def _silent_log(effort: Effort) -> list[Row]:
     """An engine as it is made by default, in a program that wants none of its records."""
     nobody, name = "an engine without sinks", "an engine whose log is off"
     contenders = [
-        Contender(nobody, partial(_protected, sinks=[]), calls),
-        Contender(name, partial(_protected, sinks=None), calls),
+        Contender(nobody, partial(protected, sinks=[]), calls),
+        Contender(name, partial(protected, sinks=None), calls),
     ]
     with no_sleep(), log_at(logging.CRITICAL + 1):
         return _compared(contenders, effort, {name: at_most(2)})
@@ -112,7 +112,7 @@ def _dropping_log(effort: Effort) -> list[Row]:
     contenders = [
         Contender(hand, logging_loop, calls),
         Contender(peer, stamina_loop, calls),
-        Contender(name, partial(_protected, sinks=None), calls),
+        Contender(name, partial(protected, sinks=None), calls),
     ]
     with no_sleep(), log_at(logging.WARNING, Dropping()):
         results = race(contenders, effort, {name})
@@ -192,7 +192,7 @@ def _nothing(event: object) -> None:
     """A listener."""
 
 
-def _protected(sinks: list[Any] | None) -> tuple[Function]:
+def protected(sinks: list[Any] | None) -> tuple[Function]:
     from mainstay import Engine
 
     engine = Engine(policies=[mainstay_policy(FAILS)], sinks=sinks)

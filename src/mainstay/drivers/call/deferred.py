@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.runtime.reports.logs import LOGS, QUIET
+from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.site import Site
 
 
+_ERROR, _CRITICAL = LEVELS["ERROR"], LEVELS["CRITICAL"]
 _loaded: list[Any] = []
 
 
@@ -26,14 +27,15 @@ def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
     """The notes of a call that has failed; None if no listener wants any."""
     receivers, levelled = site.receivers, site.levelled
     if site.logs is LOGS and (LOGS.root.handlers or LOGS.own.handlers != QUIET):
-        logs = LOGS.listeners
-        receivers, levelled = (*receivers, *logs), (*levelled, *logs)
+        ways = LOGS.ways
+        receivers = (*receivers, *[takes for _, takes in ways])
+        levelled = (*levelled, *ways)
     if not _loaded:
         _load()
     notes, wanted = _loaded
     if levelled:
         loudest = site.policy.log_level
-        receivers = wanted(receivers, levelled, loudest if loudest == "CRITICAL" else "ERROR")
+        receivers = wanted(receivers, levelled, _CRITICAL if loudest == "CRITICAL" else _ERROR)
     if not (receivers or site.takers or site.waits):
         return None
     made: Notes = notes(site, key, started, receivers, levelled)

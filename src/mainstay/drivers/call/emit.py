@@ -16,7 +16,7 @@ from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.classify import classify
-from mainstay.core.retry.events import CallInterrupted, CallSucceeded
+from mainstay.core.retry.events import CallInterrupted
 from mainstay.drivers.call.guard import label_of
 from mainstay.drivers.call.site import LONG
 from mainstay.errors import SinkError
@@ -25,7 +25,7 @@ from mainstay.runtime.context import CONTEXT, NO_CONTEXT
 from mainstay.runtime.enclosing import SENDING
 from mainstay.runtime.plan_registry import register
 from mainstay.runtime.reports.deferred_events import facts_of
-from mainstay.runtime.reports.logs import LOGS, QUIET
+from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET
 
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
     from mainstay.runtime.reports.deferred_events import Facts
-    from mainstay.runtime.reports.logs import EventLog
+    from mainstay.runtime.reports.logs import Way
 
     R = TypeVar("R")
 
 
+_DEBUG, _INFO, _ERROR = LEVELS["DEBUG"], LEVELS["INFO"], LEVELS["ERROR"]
 _ITEM_ID: ContextVar[str | None] = ContextVar("mainstay_item_id", default=None)
 
 
@@ -102,7 +103,7 @@ class Notes(EventBuilder):
         key: int,
         started: float | None,
         listeners: tuple[Sink, ...],
-        levelled: tuple[EventLog, ...],
+        levelled: tuple[Way, ...],
     ) -> None:
         began, who = clock.current.monotonic() if started is None else started, CONTEXT.get()
         opening, plan_id = None, ""
@@ -134,13 +135,14 @@ class Notes(EventBuilder):
         self.at = stamp(clock.current.wall())
         failed: Event | None = None
         event: Event | None = None
-        before = wanted(to, levelled, "DEBUG") if levelled else to
+        before = to
+        if levelled:
+            loud = LEVELS[policy.log_level] if delay >= 0.0 else _ERROR
+            before, to = wanted_both(to, levelled, loud)
         if before:
             starts = self._starts
             self.took = None if starts is None else clock.current.monotonic() - starts
             failed = self.attempt_failed(failure, verdict, made, most, self._key)
-        if levelled:
-            to = wanted(to, levelled, policy.log_level if delay >= 0.0 else "ERROR")
         if to:
             now = 0.0 if delay >= 0.0 else clock.current.monotonic()
             event = self.next_step(failure, verdict, made, delay, self._key, now)
@@ -170,7 +172,7 @@ class Notes(EventBuilder):
             self._facts.ended = clock.current.monotonic()
         to, levelled, site = self._listeners, self._levelled, self._site
         self._listeners = ()
-        if listeners := wanted(to, levelled, CallSucceeded.level) if levelled else to:
+        if listeners := wanted(to, levelled, _INFO) if levelled else to:
             self.at = stamp(clock.current.wall())
             event = self.call_succeeded(self._made, clock.current.monotonic())
             _send((event,), listeners, site.redact, site)
@@ -203,7 +205,7 @@ class Notes(EventBuilder):
             self._hand_over(facts)
         if by and (to := self._listeners):
             site, self._listeners = self._site, ()
-            if listeners := wanted(to, self._levelled, CallInterrupted.level):
+            if listeners := wanted(to, self._levelled, _INFO):
                 self.at = stamp(clock.current.wall())
                 event = self.call_interrupted(self._made, by)
                 _send((event,), listeners, site.redact, site)
@@ -249,23 +251,35 @@ def _first_builder(site: Site, started: float, listeners: tuple[Sink, ...]) -> E
 
 def _first_listeners(site: Site, level: str) -> tuple[Sink, ...]:
     """Who receives an event of a call that ended with its first attempt."""
-    listeners, levelled = (*site.listeners, *site.overrides.listeners), site.levelled
+    listeners = (*site.listeners, *site.overrides.listeners)
     if LOGS.root.handlers or LOGS.own.handlers != QUIET:
-        logs = site.logs.listeners
-        listeners, levelled = (*listeners, *logs), (*levelled, *logs)
-    return wanted(listeners, levelled, level)
+        listeners = (*listeners, *site.logs.listeners)
+    if not site.levelled and not site.logs.ways:
+        return listeners
+    return tuple(
+        [each for each in listeners if not hasattr(each, "is_enabled") or each.is_enabled(level)]
+    )
 
 
-def wanted(
-    listeners: tuple[Sink, ...], levelled: tuple[EventLog, ...], level: str
-) -> tuple[Sink, ...]:
+def wanted(listeners: tuple[Sink, ...], levelled: tuple[Way, ...], level: int) -> tuple[Sink, ...]:
     """Those that want an event of that level now: a log may be off, or set to a higher one."""
-    for log in levelled:
-        if not log.is_enabled(level):
-            if not listeners[1:]:  # that log alone; to ask for a length is a call
-                return ()
-            listeners = tuple([each for each in listeners if each is not log])
+    for asks, log in levelled:
+        if not asks(level):
+            listeners = listeners[1:] and tuple([each for each in listeners if each is not log])
     return listeners
+
+
+def wanted_both(
+    listeners: tuple[Sink, ...], levelled: tuple[Way, ...], level: int
+) -> tuple[tuple[Sink, ...], tuple[Sink, ...]]:
+    """Those that want an event at DEBUG, and those that want one of that level."""
+    before = listeners
+    for asks, log in levelled:
+        if not asks(_DEBUG):  # without what is cut off here there is that log alone
+            before = before[1:] and tuple([each for each in before if each is not log])
+        if not asks(level):
+            listeners = listeners[1:] and tuple([each for each in listeners if each is not log])
+    return before, listeners
 
 
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:

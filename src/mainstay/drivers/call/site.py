@@ -13,7 +13,7 @@ from mainstay.core.retry.plan import Plan
 from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
-from mainstay.runtime.reports.logs import LOGS, SILENT
+from mainstay.runtime.reports.logs import LOGS, SILENT, EventLog, way_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Pressure, Sink
     from mainstay.runtime.overrides import Overrides
-    from mainstay.runtime.reports.logs import EventLog, Logs
+    from mainstay.runtime.reports.logs import Logs, Way
     from mainstay.runtime.waits import Waits
 
 
@@ -154,8 +154,9 @@ class Site(Plan):
         """By which listeners let calls wait if they cannot keep up."""
         self.takers: tuple[Sink, ...] = ()
         self.receivers: tuple[Sink, ...] = ()
-        self.levelled: tuple[EventLog, ...] = ()
-        """The listeners that take facts; the others; the logs among those, with their levels."""
+        self.levelled: tuple[Way, ...] = ()
+        """The listeners that take facts; what takes the events of the others; what of it has a
+        level, with what to ask for that."""
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
@@ -174,7 +175,11 @@ class Site(Plan):
 
     def _read_wants(self) -> bool:
         """Reads what the listeners want; returns whether one needs the flow for it."""
-        from mainstay.ports import methods_of, wants_of  # not loaded without listeners
+        from mainstay.ports import (
+            methods_of,
+            wants_evidence_now,
+            wants_of,
+        )  # not loaded without listeners
 
         wants_more = False
         for listener in self.listeners:
@@ -189,9 +194,13 @@ class Site(Plan):
             if wants.facts:
                 self.takers += (listener,)
             else:
-                self.receivers += (listener,)
                 if hasattr(listener, "is_enabled"):
-                    self.levelled += (listener,)  # type: ignore[operator]
+                    is_plain = isinstance(listener, EventLog) and not wants_evidence_now([listener])
+                    way = listener.way if is_plain else way_of(listener)  # type: ignore[attr-defined]
+                    self.levelled += (way,)
+                    self.receivers += (way[1],)
+                else:
+                    self.receivers += (listener,)
                 is_asking = wants.attempts or wants.evidence or wants.escalates
                 wants_more = wants_more or bool(is_asking) or pressure is not None
         return wants_more

@@ -22,9 +22,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from mainstay.core.base.event import Event
+
+    Way: TypeAlias = tuple[Callable[[int], bool], Callable[[Event], object]]
 
 NAME = "mainstay"
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
@@ -125,22 +127,27 @@ class EventLog:
         cls._takes_all = cls.__call__ is not EventLog.__call__
 
     def __call__(self, event: Event) -> None:
+        logger = self.security if event.is_security else self.logger
+        if logger.isEnabledFor(LEVELS[event.logged_at]):
+            self.put(event)
+
+    def put(self, event: Event) -> None:
+        """Logs an event whose level is on."""
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
-        if logger.isEnabledFor(level):
-            message = _Message()
-            message.log, message.event = self, event
-            record = logger.makeRecord(
-                logger.name, level, __file__, _LINE, message, (), None, _FUNCTION
-            )
-            if record.msg is message:  # a record that is made with an argument asks its class
-                record.msg, record.args = "%s", (message,)
-            record.mainstay = event.to_dict()
-            if (me := get_ident()) not in _WRITING:  # as `write` does, without another frame
-                _WRITING.add(me)
-                try:
-                    logger.handle(record)
-                finally:
-                    _WRITING.discard(me)
+        message = _Message()
+        message.log, message.event = self, event
+        record = logger.makeRecord(
+            logger.name, level, __file__, _LINE, message, (), None, _FUNCTION
+        )
+        if record.msg is message:  # a record that is made with an argument asks its class
+            record.msg, record.args = "%s", (message,)
+        record.mainstay = event.to_dict()
+        if (me := get_ident()) not in _WRITING:  # as `write` does, without another frame
+            _WRITING.add(me)
+            try:
+                logger.handle(record)
+            finally:
+                _WRITING.discard(me)
 
     def is_enabled(self, level: str) -> bool:
         """Whether an event of a call would be logged at that level: else it need not be made.
@@ -149,9 +156,31 @@ class EventLog:
         """
         return self.logger.isEnabledFor(LEVELS[level]) or self._takes_all
 
+    @property
+    def way(self) -> Way:
+        """How events of calls reach the log: what to ask for a level, then what takes the event.
+
+        A class that does more with an event than to log it receives it itself.
+        """
+        return way_of(self) if self._takes_all else (self.logger.isEnabledFor, self.put)
+
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
         return event.sentence()
+
+
+def way_of(sink: Any) -> Way:
+    """The same for a sink that has `is_enabled`; it is asked by the names of levels.
+
+    >>> asks, takes = way_of(EventLog(logger()))
+    >>> asks(LEVELS["CRITICAL"])
+    True
+    """
+    is_enabled = sink.is_enabled
+    return lambda level: is_enabled(_NAMES[level]), sink
+
+
+_NAMES = {number: name for name, number in LEVELS.items()}
 
 
 class _Message:
@@ -231,12 +260,17 @@ class Logs:
         """The log as listeners are given: none if it takes nothing."""
         return (self.sink,) if self.takes() and self.sink is not None else ()
 
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The same with what to ask for a level."""
+        return (self.sink.way,) if self.takes() and self.sink is not None else ()
+
 
 class _Silent(Logs):
     """In place of the log where an engine's sinks do the logging."""
 
     __slots__ = ()
-    listeners = ()
+    listeners = ways = ()
 
     def takes(self, _level: str = "ERROR") -> bool:
         return False
