@@ -196,7 +196,8 @@ def configured():
         return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
     yield configure
-    log.level, log.handlers[:], log.propagate = before
+    log.setLevel(before[0])  # it forgets which levels were on: to set the attribute does not
+    log.handlers[:], log.propagate = before[1:]
 
 
 JSON = {"()": "mainstay.sinks.logging.JsonFormatter"}
