@@ -13,7 +13,7 @@ from mainstay.core.retry.plan import Plan
 from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
-from mainstay.runtime.reports.logs import LOGS, SILENT, EventLog, way_of
+from mainstay.runtime.reports.logs import LOGS, SILENT, way_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ class Site(Plan):
         self.takers: tuple[Sink, ...] = ()
         self.receivers: tuple[Sink, ...] = ()
         self.levelled: tuple[Way, ...] = ()
-        """The listeners that take facts; what takes the events of the others; what of it has a
-        level, with what to ask for that."""
+        """The listeners that take facts; what takes the events of the others; the ways to logs."""
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
@@ -175,11 +174,8 @@ class Site(Plan):
 
     def _read_wants(self) -> bool:
         """Reads what the listeners want; returns whether one needs the flow for it."""
-        from mainstay.ports import (
-            methods_of,
-            wants_evidence_now,
-            wants_of,
-        )  # not loaded without listeners
+        # Not loaded without listeners.
+        from mainstay.ports import methods_of, wants_evidence_now, wants_of
 
         wants_more = False
         for listener in self.listeners:
@@ -195,8 +191,7 @@ class Site(Plan):
                 self.takers += (listener,)
             else:
                 if hasattr(listener, "is_enabled"):
-                    is_plain = isinstance(listener, EventLog) and not wants_evidence_now([listener])
-                    way = listener.way if is_plain else way_of(listener)  # type: ignore[attr-defined]
+                    way = way_of(listener, is_plain=not wants_evidence_now([listener]))
                     self.levelled += (way,)
                     self.receivers += (way[1],)
                 else:

@@ -191,7 +191,7 @@ TABLE = Table(
     retries=(
         "calls that were never sent, always; others by a retryPolicy in the service config, which"
         " the channel or the name server brings: up to 5 attempts each; the channel's option"
-        ' `("grpc.enable_retries", 0)` turns those off, and no exception tells of them'
+        ' `("grpc.enable_retries", 0)` turns those off, and no exception names them'
     ),
     hint=_wait,
 )

@@ -129,9 +129,9 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         logger = self.security if event.is_security else self.logger
         if logger.isEnabledFor(LEVELS[event.logged_at]):
-            self.put(event)
+            self._put(event)
 
-    def put(self, event: Event) -> None:
+    def _put(self, event: Event) -> None:
         """Logs an event whose level is on."""
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         message = _Message()
@@ -156,26 +156,29 @@ class EventLog:
         """
         return self.logger.isEnabledFor(LEVELS[level]) or self._takes_all
 
-    @property
-    def way(self) -> Way:
-        """How events of calls reach the log: what to ask for a level, then what takes the event.
-
-        A class that does more with an event than to log it receives it itself.
-        """
-        return way_of(self) if self._takes_all else (self.logger.isEnabledFor, self.put)
+    def _way(self) -> Way:
+        """See `way_of`: a class that does more with an event than to log it receives it itself."""
+        return _asked(self) if self._takes_all else (self.logger.isEnabledFor, self._put)
 
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
         return event.sentence()
 
 
-def way_of(sink: Any) -> Way:
-    """The same for a sink that has `is_enabled`; it is asked by the names of levels.
+def way_of(sink: Any, *, is_plain: bool = True) -> Way:
+    """How events of calls reach a sink with levels: what to ask for one, then what takes the event.
+
+    A log whose events need nothing else is asked by its logger; another sink by names of levels.
 
     >>> asks, takes = way_of(EventLog(logger()))
     >>> asks(LEVELS["CRITICAL"])
     True
     """
+    is_log = is_plain and isinstance(sink, EventLog)
+    return sink._way() if is_log else _asked(sink)  # noqa: SLF001 - of this module
+
+
+def _asked(sink: Any) -> Way:
     is_enabled = sink.is_enabled
     return lambda level: is_enabled(_NAMES[level]), sink
 
@@ -263,7 +266,7 @@ class Logs:
     @property
     def ways(self) -> tuple[Way, ...]:
         """The same with what to ask for a level."""
-        return (self.sink.way,) if self.takes() and self.sink is not None else ()
+        return (way_of(self.sink),) if self.takes() and self.sink is not None else ()
 
 
 class _Silent(Logs):
