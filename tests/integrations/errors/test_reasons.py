@@ -208,7 +208,6 @@ def test_what_decides_always_was_seen_to_decide():
             if ALWAYS.match(reason) and class_of(name) not in seen
         ]
     assert left == [
-        ("openai", "openai.auth._x509._TransientTokenExchangeError otherwise"),
         (
             "pika",
             "pika.adapters.utils.connection_workflow.AMQPConnectorTransportSetupError otherwise",

@@ -64,6 +64,15 @@ def _of_status(exception: Any) -> Iterable[str | int | None]:
     return (exception.code, quota, *status_cases(exception))
 
 
+_EXCHANGE = re.compile(r"Token exchange failed with status (\d{3})")
+
+
+def _of_exchange(exception: Any) -> tuple[int | None]:
+    """The status of the service that gives tokens, which the text alone has."""
+    found = _EXCHANGE.fullmatch(str(exception))
+    return (int(found[1]) if found else None,)
+
+
 def _of_event(exception: Any) -> Iterable[str | int | None]:
     return (exception.code, exception.type)
 
@@ -160,8 +169,13 @@ TABLE = Table(
     "openai",
     {
         **_BEFORE,
-        "openai.OpenAIError": Row(
-            Kind.PERMANENT, "the client cannot be used as it is set up, such as without a key"
+        "openai.OpenAIError": Cases(
+            _of_exchange,
+            STATUSES,
+            otherwise=Row(
+                Kind.PERMANENT, "the client cannot be used as it is set up, such as without a key"
+            ),
+            of="status",
         ),
         "openai.APIError": Cases(
             _of_event,
