@@ -3,6 +3,7 @@
 Each is raised by the real library: a stub on loopback answers, or the call itself is wrong.
 """
 
+import contextlib
 import io
 from datetime import UTC, datetime
 
@@ -30,6 +31,7 @@ from botocore.config import Config
 
 from tests.integrations.errors.rows import comes_to
 from tests.integrations.errors.service_stub import Answer, ServiceStub
+from tests.processes import wait_until
 
 NOWHERE = "http://127.0.0.1:1"
 SESSION = boto3.Session("testing", "testing", region_name="eu-west-1")
@@ -140,6 +142,18 @@ def refused_process(_stub, _s3):
     made.load()
 
 
+def busy_container(stub, _):
+    stub.answers(Answer(500, b"{}"))
+    fetcher = botocore.utils.ContainerMetadataFetcher(sleep=lambda _seconds: None)
+    credentials.ContainerProvider({"AWS_CONTAINER_CREDENTIALS_FULL_URI": stub.url}, fetcher).load()
+
+
+def unknown_code(stub, _):
+    """A waiter ends at a code that it does not wait for."""
+    stub.answers(Answer(400, b'{"__type": "NobodyKnows"}'))
+    client("dynamodb", stub.url).get_waiter("table_exists").wait(TableName="t")
+
+
 def unknown_token(stub, _):
     stub.answers(Answer(401, b"{}", {"x-amzn-ErrorType": "UnauthorizedException"}))
     late = {"accessToken": "t", "expiresAt": "2999-01-01T00:00:00Z"}
@@ -165,6 +179,38 @@ def failed_part(stub, s3, tmp_path):
         s3, s3transfer.TransferConfig(multipart_threshold=5, multipart_chunksize=100)
     )
     upload.upload_file(str(tmp_path / "file"), "b", "k")
+
+
+def vanished(stub, s3, tmp_path):
+    """The file is there no more when its parts are read."""
+    (tmp_path / "file").write_bytes(b"x" * 20)
+    stub.answers(Answer(200, b"<R><UploadId>u</UploadId></R>"), Answer(204, b""))
+    event = "after-call.s3.CreateMultipartUpload"
+    s3.meta.events.register(event, lambda **_: (tmp_path / "file").unlink(), "vanished")
+    try:
+        config = s3transfer.TransferConfig(multipart_threshold=5)
+        s3transfer.S3Transfer(s3, config).upload_file(str(tmp_path / "file"), "b", "k")
+    finally:
+        s3.meta.events.unregister(event, unique_id="vanished")
+
+
+def given_up(_stub, s3, tmp_path):
+    """The program leaves the block of a manager with an error of its own, before a request."""
+    from s3transfer.manager import TransferManager
+
+    begun = []
+
+    def held(**_):
+        wait_until(lambda: begun and begun[0].done(), "the manager to cancel")
+
+    s3.meta.events.register("before-call.s3.HeadObject", held, "held")
+    try:
+        with contextlib.suppress(ZeroDivisionError), TransferManager(s3) as manager:
+            begun.append(manager.download("b", "k", str(tmp_path / "file")))
+            raise ZeroDivisionError
+    finally:
+        s3.meta.events.unregister("before-call.s3.HeadObject", unique_id="held")
+    begun[0].result()
 
 
 def changed_meanwhile(stub, s3, tmp_path):
@@ -207,12 +253,16 @@ ANSWERED = {
     "MetadataRetrievalError": no_old_metadata,
     "_RetriesExceededError": no_metadata,
     "CredentialRetrievalError otherwise": refused_process,
+    "CredentialRetrievalError wraps": busy_container,
+    "WaiterError otherwise": unknown_code,
     "UnauthorizedSSOTokenError": unknown_token,
     "EndpointDiscoveryRefreshFailed": discovered,
 }
 TRANSFERS = {
     "s3transfer.exceptions.S3UploadFailedError wraps": failed_part,
     "s3transfer.exceptions.S3DownloadFailedError wraps": changed_meanwhile,
+    "s3transfer.exceptions.S3UploadFailedError otherwise": vanished,
+    "s3transfer.exceptions.FatalError": given_up,
     "S3ValidationError": another_part,
     "S3CopyFailedError": changed_source,
     "s3transfer.exceptions.RetriesExceededError wraps": cut_transfers,
@@ -339,6 +389,15 @@ def expired_sso():
 
 
 WRONG = {
+    "InvalidDNSNameError": lambda: botocore.utils.switch_to_virtual_host_style(
+        botocore.awsrequest.AWSRequest("GET", f"{NOWHERE}/No_Host/key", auth_path=None), "s3v4"
+    ),
+    "EndpointVariantError": lambda: endpoints().construct_endpoint(
+        "ec2", "us-iso-east-1", partition_name="aws-iso", use_dualstack_endpoint=True
+    ),
+    "ResourceLoadException": lambda: (
+        SESSION.resource("s3").MultipartUpload("b", "k", "i").initiated
+    ),
     "EndpointDiscoveryRequired": lambda: discovery(required=True),
     "InvalidArnException": lambda: botocore.utils.ArnParser().parse_arn("none"),
     "AliasConflictParameterError": lambda: client("ec2").describe_flow_logs(Filter=[], Filters=[]),
