@@ -9,11 +9,15 @@ import hvac
 import hvac.exceptions
 import pytest
 from azure.core import PipelineClient
-from azure.core.pipeline.policies import RedirectPolicy, RetryPolicy
+from azure.core.pipeline.policies import RedirectPolicy, RequestIdPolicy, RetryPolicy
+from azure.core.polling import LROPoller
+from azure.core.polling.base_polling import LROBasePolling
 from azure.core.rest import HttpRequest
 from elasticsearch import AsyncElasticsearch, Elasticsearch
 
-from tests.integrations.errors.rows import comes_to
+from mainstay import Kind
+from mainstay.core.retry.kinds import kind_of
+from tests.integrations.errors.rows import comes_to, raised_by, row_of
 from tests.integrations.errors.service_stub import Answer, ServiceStub, dead_port, in_json
 from tests.servers.http_faults import full_port
 
@@ -80,6 +84,15 @@ def late(_stub):
         pipeline(url).send_request(HttpRequest("GET", url), connection_timeout=0.05)
 
 
+def polled(stub, *answers):
+    """An operation that goes on after its first answer; its state is asked for at once."""
+    begun = Answer(202, b"{}", {"Operation-Location": f"{stub.url}/state", "Retry-After": "0"})
+    stub.answers(begun, *answers)
+    client = pipeline(stub.url, RequestIdPolicy())
+    first = client.send_request(HttpRequest("PUT", stub.url), _return_pipeline_response=True)
+    LROPoller(client, first, lambda answer: answer, LROBasePolling(0)).result()
+
+
 AZURE = {
     "HttpResponseError class TooManyRedirectsError": redirected,
     "HttpResponseError status 401": refused,
@@ -95,6 +108,31 @@ AZURE = {
 def test_azure(stub, row):
     """Through azure-core's own client."""
     comes_to(f"azure.core.exceptions.{row}", lambda: AZURE[row](stub))
+
+
+POLLED = {
+    "OperationFailed": (in_json(200, {"status": "Failed"}), Kind.PERMANENT),
+    "BadResponse": (Answer(200, b""), Kind.TRANSIENT),
+    "BadStatus": (Answer(305, b""), Kind.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("row", POLLED)
+def test_an_operation_of_azure(stub, row):
+    """The client raises HttpResponseError for it, with the reason inside, which decides."""
+    answer, kind = POLLED[row]
+    error = comes_to("azure.core.exceptions.HttpResponseError wraps", lambda: polled(stub, answer))
+    assert row_of(error.inner_exception)[0].rpartition(".")[2] == row
+    assert kind_of(error).kind is kind
+
+
+def test_a_status_that_an_operation_of_azure_has(stub):
+    """The service is busy while it is asked for the state: the status decides."""
+    error = raised_by(lambda: polled(stub, Answer(503, b"")))
+    assert (type(error.inner_exception).__name__, kind_of(error).kind) == (
+        "BadStatus",
+        Kind.OVERLOAD,
+    )
 
 
 # --- Elasticsearch --------------------------------------------------------------------------------
@@ -150,6 +188,9 @@ ELASTIC = {
     "elastic_transport.ConnectionError cause ClientConnectorError": lambda _: asked(),
     "elastic_transport.ConnectionError cause ConnectError": lambda _: asked(
         node_class="httpxasync"
+    ),
+    "elasticsearch.dsl.exceptions.IllegalOperation": lambda _: (
+        elasticsearch.dsl.Document().update()
     ),
     "elasticsearch.dsl.exceptions.UnknownDslObject": lambda _: elasticsearch.dsl.Q("nothing"),
     "elasticsearch.dsl.exceptions.ValidationException": lambda _: (

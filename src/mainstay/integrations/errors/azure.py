@@ -36,7 +36,12 @@ def _class(error: Any) -> tuple[str]:
 _BY_CLASS = Cases(
     _class,
     _CLASSES,
-    otherwise=by_status(Row(Kind.TRANSIENT, _LOST, ambiguous=True)),
+    otherwise=by_status(  # inside: a lost connection, or why an operation failed after a success
+        Inner(
+            "inner_exception",
+            otherwise=Row(Kind.UNKNOWN, "a status that the client does not expect", ambiguous=True),
+        )
+    ),
     of="class",
 )
 
