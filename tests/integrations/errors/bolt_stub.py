@@ -1,7 +1,8 @@
 """A server that speaks enough of Bolt 4.4 to fail: sign in, run a statement, commit.
 
 Messages, signatures and PackStream are as "Bolt Protocol" and "PackStream" in Neo4j's documentation
-have them. `on` has what happens to a message: an error code, RESET or SILENCE.
+have them. `on` has what happens to a message: an error code, RESET or SILENCE, or the list of
+answers to it, of signatures with their fields.
 """
 
 import socket
@@ -10,7 +11,8 @@ import struct
 import threading
 
 HELLO, GOODBYE, RESTORE, RUN, BEGIN, COMMIT = 0x01, 0x02, 0x0F, 0x10, 0x11, 0x12
-SUCCESS, IGNORED, FAILURE = 0x70, 0x7E, 0x7F
+PULL, ROUTE = 0x3F, 0x66
+SUCCESS, RECORD, IGNORED, FAILURE = 0x70, 0x71, 0x7E, 0x7F
 RESET, SILENCE = "reset", "silence"
 
 
@@ -71,6 +73,9 @@ class BoltStub:
                 has_failed = False
             if has_failed:
                 _send(peer, IGNORED, {})
+            elif isinstance(problem, list):
+                for answer in problem:
+                    _send(peer, *answer)
             elif problem is not None:
                 has_failed = True
                 _send(peer, FAILURE, {"code": problem, "message": "m"})
@@ -99,10 +104,22 @@ def _message(peer):
         data += _receive(peer, size)
 
 
+def packed(value):
+    """A value of PackStream; bytes are taken as they are."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return bytes([0xD0, len(value)]) + value.encode()
+    if isinstance(value, int):
+        return bytes([0xC9]) + struct.pack(">h", value)
+    if isinstance(value, list):
+        return bytes([0x90 | len(value)]) + b"".join(map(packed, value))
+    pairs = (packed(each) for pair in value.items() for each in pair)
+    return bytes([0xA0 | len(value)]) + b"".join(pairs)
+
+
 def _send(peer, signature, fields):
-    packed = bytes([0xB1, signature, 0xA0 | len(fields)])
+    message = bytes([0xB1, signature]) + packed(fields)
     if signature == IGNORED:
-        packed = bytes([0xB0, signature])
-    for each in (text for pair in fields.items() for text in pair):
-        packed += bytes([0xD0, len(each)]) + each.encode()
-    peer.sendall(struct.pack(">H", len(packed)) + packed + b"\x00\x00")
+        message = bytes([0xB0, signature])
+    peer.sendall(struct.pack(">H", len(message)) + message + b"\x00\x00")

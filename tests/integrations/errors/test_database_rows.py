@@ -15,10 +15,22 @@ import pymongo
 import pymongo.errors
 import pytest
 
+from mainstay.core.known.kind import Kind
+from mainstay.core.retry.kinds import kind_of
 from mainstay.integrations.errors import table
-from tests.integrations.errors.bolt_stub import RUN, BoltStub
+from tests.integrations.errors.bolt_stub import (
+    PULL,
+    RECORD,
+    RESET,
+    ROUTE,
+    RUN,
+    SUCCESS,
+    BoltStub,
+    packed,
+)
 from tests.integrations.errors.raw_server import RawServer
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
+from tests.integrations.errors.service_stub import dead_port
 from tests.servers.mongo import MongoStub
 
 ONCE = {"retryReads": False, "retryWrites": False}
@@ -208,18 +220,70 @@ def test_settings_of_neo4j(driver, row):
 
 
 def test_a_result_of_a_transaction_that_has_failed(bolt, driver):
-    """A second result of it has nothing more."""
-    bolt.answers({0x3F: "Neo.ClientError.Statement.SyntaxError"})  # PULL
+    """An earlier result of it has nothing more."""
+    row = "neo4j.exceptions.ResultFailedError"
+    with driver.session() as session:
+        bolt.answers({})
+        transaction = session.begin_transaction()
+        first = transaction.run("RETURN 1")
+        bolt.answers({RUN: "Neo.ClientError.Statement.SyntaxError"})
+        with contextlib.suppress(neo4j.exceptions.ClientError):
+            transaction.run("x").consume()
+        comes_to(row, lambda: first.fetch(1))
 
-    def read():
-        with driver.session() as session, session.begin_transaction() as transaction:
-            first, second = transaction.run("RETURN 1"), transaction.run("RETURN 2")
-            with contextlib.suppress(neo4j.exceptions.ClientError):
-                second.consume()
-            first.fetch(1)
 
-    error = raised_by(read)
-    assert row_of(error)[0].startswith("neo4j.exceptions."), error
+ZONE = b"\xb3\x66" + packed(0) + packed(0) + packed("Nowhere/None")
+"""A time in a zone that nobody knows."""
+
+
+def test_what_the_driver_cannot_read(bolt, driver):
+    """A value that it has no type for, and an answer that the protocol does not have."""
+    bolt.answers({
+        RUN: [(SUCCESS, {"fields": ["x"]})], PULL: [(RECORD, [ZONE]), (SUCCESS, {"type": "r"})],
+    })  # fmt: skip
+    with driver.session() as session:
+        comes_to(
+            "neo4j.exceptions.BrokenRecordError", lambda: session.run("RETURN x").single().value()
+        )
+        bolt.answers({RUN: [(0x60, {})]})
+        comes_to("neo4j._exceptions.BoltProtocolError", lambda: session.run("x").consume())
+
+
+def routed(bolt, members, on, mode=neo4j.WRITE_ACCESS):
+    """A statement to a cluster; the stub is the member that is asked who the others are."""
+    servers = [
+        {"addresses": [f"127.0.0.1:{port or bolt.port}"], "role": role} for role, port in members
+    ]
+    table = {"rt": {"ttl": 300, "db": "neo4j", "servers": servers}}
+    bolt.answers({ROUTE: [(SUCCESS, table)], **on})
+    url = f"neo4j://127.0.0.1:{bolt.port}"
+    with (
+        neo4j.GraphDatabase.driver(url, auth=("neo4j", "secret")) as made,
+        made.session(database="neo4j", default_access_mode=mode) as session,
+    ):
+        session.run("CREATE ()").consume()
+
+
+THE_STUB, NOBODY = None, dead_port()
+ROUTED = ("ROUTE", THE_STUB)
+READS, WRITES = ("READ", THE_STUB), ("WRITE", THE_STUB)
+CLUSTER = {
+    "SessionExpired cause WriteServiceUnavailable": ([ROUTED, READS], {}),
+    "SessionExpired cause ReadServiceUnavailable": ([ROUTED, ("READ", NOBODY)], {}),
+    "ServiceUnavailable message Unable to retrieve routing information*": ([READS], {}),
+    "SessionExpired otherwise": ([ROUTED, READS, WRITES], {RUN: RESET}),
+}
+
+
+@pytest.mark.parametrize("row", CLUSTER)
+def test_a_cluster_of_neo4j(bolt, row):
+    """Nothing was sent if no member takes a statement; a connection that is lost is ambiguous."""
+    is_lost = row.endswith("otherwise")
+    mode = neo4j.READ_ACCESS if "Read" in row else neo4j.WRITE_ACCESS
+    error = comes_to(f"neo4j.exceptions.{row}", lambda: routed(bolt, *CLUSTER[row], mode))
+    known = kind_of(error)
+    assert (known.kind, known.is_ambiguous) == (Kind.TRANSIENT, is_lost)
+    assert bolt.count == is_lost
 
 
 def test_a_server_of_another_version():

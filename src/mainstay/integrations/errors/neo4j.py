@@ -67,6 +67,16 @@ def _cause(error: Any) -> tuple[str]:
 
 _NO_ANSWER = Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True)
 _CONNECTION = Cases(_cause, {"SocketDeadlineExceeded*": _NO_ANSWER}, otherwise=_LOST, of="cause")
+_SESSION = Cases(
+    _cause,
+    {
+        "SocketDeadlineExceeded*": _NO_ANSWER,
+        "ReadServiceUnavailable": _NO_SERVER,
+        "WriteServiceUnavailable": _NO_SERVER,
+    },
+    otherwise=_LOST,
+    of="cause",
+)
 _SERVER = Cases(_code, _CODES, otherwise=Row(Kind.UNKNOWN, "a code that is not known"))
 _UNAVAILABLE = Cases(
     _message,
@@ -74,6 +84,7 @@ _UNAVAILABLE = Cases(
         "Couldn't connect*": _NOT_SENT,
         "Cannot resolve*": _NOT_SENT,
         "Failed to DNS resolve*": _NOT_SENT,
+        "Unable to retrieve routing information*": _NO_SERVER,
     },
     otherwise=_CONNECTION,
     of="message",
@@ -107,7 +118,7 @@ TABLE = Table(
         "neo4j.exceptions.IncompleteCommit": Row(
             Kind.TRANSIENT, "the connection was lost while committing", ambiguous=True
         ),
-        "neo4j.exceptions.SessionExpired": _CONNECTION,
+        "neo4j.exceptions.SessionExpired": _SESSION,
         "neo4j.exceptions.ConnectionAcquisitionTimeoutError": Row(
             Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent"
         ),
