@@ -12,22 +12,25 @@ from __future__ import annotations
 import contextlib
 import socket
 import socketserver
+import ssl
 import struct
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import Self
 
 import bson
 
 OP_REPLY, OP_QUERY, OP_MSG = 1, 2004, 2013
-CLOSE, SILENCE = "close", "silence"
-"""In place of an answer: the connection is reset, or nothing comes."""
+CLOSE, SILENCE, ANOTHER = "close", "silence", "another"
+"""In place of an answer: a reset connection, nothing, or the answer to another request."""
 
 
 class MongoStub:
     """`uri`, `port`, how many commands of each name came, and what is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Iterator[ssl.SSLContext] | None = None) -> None:
+        """`tls` has the context of each connection, one after the other."""
         self.seen: Counter[str] = Counter()
         self.answers: dict[str, list[object]] = {}
         """Answers by command, one after the other; the last is repeated."""
@@ -36,8 +39,10 @@ class MongoStub:
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 with contextlib.suppress(OSError):
-                    while stub._serve(self.request):
-                        pass
+                    plain = self.request
+                    with next(tls).wrap_socket(plain, server_side=True) if tls else plain as wire:
+                        while stub._serve(wire):
+                            pass
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -76,6 +81,8 @@ class MongoStub:
         if answer == CLOSE:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False
+        if answer == ANOTHER:
+            request, answer = request + 1, {"ok": 1.0}
         wire.sendall(_message(operation, request, bson.encode(answer)))
         return True
 

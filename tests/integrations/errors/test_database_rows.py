@@ -5,6 +5,7 @@ The stubs speak MongoDB's wire protocol and Bolt; they name their sources.
 
 import contextlib
 import gc
+import itertools
 import warnings
 
 import bson
@@ -31,7 +32,8 @@ from tests.integrations.errors.bolt_stub import (
 from tests.integrations.errors.raw_server import RawServer
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
 from tests.integrations.errors.service_stub import dead_port
-from tests.servers.mongo import MongoStub
+from tests.servers.certificate import make_certificate, server_side
+from tests.servers.mongo import ANOTHER, MongoStub
 
 ONCE = {"retryReads": False, "retryWrites": False}
 
@@ -86,7 +88,55 @@ def existing_collection(mongo, database):
     database.create_collection("things")
 
 
+def existing_file(mongo, database):
+    duplicate = {"index": 0, "code": 11000, "errmsg": "E11000 duplicate key"}
+    refused = {"ok": 1.0, "n": 0, "writeErrors": [duplicate]}
+    nothing = {"ok": 1.0, "cursor": {"id": 0, "ns": "db.fs.files", "firstBatch": []}}
+    mongo.answer("find", nothing)
+    mongo.answer("listIndexes", {**nothing, "ok": 1.0})
+    mongo.answer("insert", {"ok": 1.0, "n": 1}, refused)
+    gridfs.GridFS(database).put(b"x", _id=7)
+
+
+def no_primary(mongo, database):
+    """An old server has no code for it."""
+    mongo.answer("find", {"ok": 0.0, "errmsg": "not master and slaveOk=false"})
+    database.things.find_one()
+
+
+def several_failures(mongo, database):
+    """Two writes of one request, for reasons of their own."""
+    failures = [
+        {"ok": 0.0, "idx": index, "code": code, "errmsg": "as documented", "n": 0}
+        for index, code in enumerate([11000, 112])
+    ]
+    counts = dict.fromkeys(["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"], 0)
+    cursor = {"id": 0, "ns": "admin.$cmd.bulkWrite", "firstBatch": failures}
+    mongo.answer("bulkWrite", {"ok": 1.0, "cursor": cursor, "nErrors": 2, **counts})
+    models = [pymongo.InsertOne({"n": n}, namespace="db.things") for n in range(2)]
+    database.client.bulk_write(models, ordered=False)
+
+
+def answer_to_another(mongo, database):
+    mongo.answer("find", ANOTHER)
+    database.things.find_one()
+
+
+def closed_pool(mongo, _database):
+    """A thread has taken the server, and another one closes the pool."""
+    with pymongo.MongoClient(mongo.uri, **ONCE) as client:
+        assert client.address == ("127.0.0.1", mongo.port)
+        (found,) = client._topology._servers.values()
+        found.pool.close()
+        client.db.things.find_one()
+
+
 MONGO = {
+    "gridfs.errors.FileExists": existing_file,
+    "pymongo.errors.NotPrimaryError otherwise": no_primary,
+    "pymongo.errors.ClientBulkWriteException otherwise": several_failures,
+    "pymongo.errors.ProtocolError": answer_to_another,
+    "pymongo.pool_shared._PoolClosedError": closed_pool,
     "gridfs.errors.CorruptGridFile": corrupt_file,
     "pymongo.errors.CollectionInvalid": existing_collection,
     "pymongo.errors.ConfigurationError": lambda *_: pymongo.MongoClient("h", nothing=1),
@@ -99,6 +149,19 @@ def test_mongo(mongo, database, row):
     """What a server answers, and what pymongo finds by itself."""
     comes_to(row, lambda: MONGO[row](mongo, database))
     mongo.answers.clear()
+
+
+def test_a_certificate_that_mongo_changes(tmp_path_factory):
+    """The monitor has found the server; the next connection shows a certificate of a stranger."""
+    known, strange = (make_certificate(tmp_path_factory.mktemp(name)) for name in "ab")
+    contexts = itertools.chain([server_side(known)], itertools.repeat(server_side(strange)))
+    with MongoStub(contexts) as stub:
+        uri = f"mongodb://127.0.0.1:{stub.port}/?directConnection=true&serverMonitoringMode=poll"
+        ca = str(known / "cert.pem")
+        with pymongo.MongoClient(uri, tls=True, tlsCAFile=ca, **ONCE) as client:
+            comes_to(
+                "pymongo.errors.ConnectionFailure label certificate", client.db.things.find_one
+            )
 
 
 # --- Neo4j ----------------------------------------------------------------------------------------

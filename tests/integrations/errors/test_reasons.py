@@ -51,7 +51,7 @@ UNSEEN = {
         "the dialects have classes of their own", "the driver makes WriteServiceUnavailable",
         "the client raises classes of elasticsearch", "the text of NoValidConnectionsError",
         "its subclasses alone are raised", "the base of its timeouts", "urllib3 raises SSLError",
-        "aiohttp raises ClientConnectorCertificateError", "pymongo raises WTimeoutError",
+        "aiohttp raises ClientConnectorCertificateError",
         "google-auth raises it nowhere", "Django raises it only while", "users raise it in",
         "a check for those who work on the driver", "the base of the errors of JetStream",
     ),
@@ -293,6 +293,18 @@ def test_asyncpg_has_no_class_for_a_connection_that_takes_too_long():
     assert len(rows("asyncpg raises TimeoutError")) == 1
 
 
+def test_codes_that_have_a_class_in_pymongo():
+    """Its own functions make it of an answer."""
+    pymongo = importlib.import_module("pymongo.helpers_shared")
+    errors = importlib.import_module("pymongo.errors")
+    with pytest.raises(errors.CursorNotFound):
+        pymongo._check_command_response({"ok": 0, "code": 43, "errmsg": ""}, None)
+    with pytest.raises(errors.WTimeoutError):
+        pymongo._raise_write_concern_error({"code": 50})
+    given = rows("pymongo raises")
+    assert {name.rpartition(" ")[2] for _, name, _ in given} == {"43", "50"}
+
+
 def test_states_that_are_no_errors():
     """00 is success; a driver has no class for it."""
     psycopg = importlib.import_module("psycopg.errors")
@@ -344,7 +356,7 @@ CHECKED = (
     "the name of the reason in OpenSSL", "OpenSSL names it", "Python raises a class of its own",
     "a class of SQLSTATEs", "of versions before",
     "of redis-py 5", "of Python 3.10", "this Python has MD5", "py-consul has classes",
-    "of the beta interfaces", "asyncpg raises TimeoutError",
+    "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises",
 )  # fmt: skip
 
 
