@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed448
 
-from tests.integrations.errors.rows import comes_to
+from tests.integrations.errors.rows import comes_to, leaving_open
 
 KEY = paramiko.ECDSAKey.generate()
 OTHER_KEY = paramiko.ECDSAKey.generate()
@@ -40,6 +40,8 @@ class Rules(paramiko.ServerInterface):
         return paramiko.AUTH_SUCCESSFUL
 
     def check_channel_request(self, kind, chanid):
+        if kind == "x-leave":
+            self.server._send_message(farewell())
         self.gate.wait(60)
         return paramiko.OPEN_SUCCEEDED
 
@@ -49,12 +51,13 @@ class Rules(paramiko.ServerInterface):
 
 
 @contextlib.contextmanager
-def session(**options):
+def session(key=KEY, made=paramiko.Transport, between=None, **options):
     """A client that is logged in, and the rules of the server at the other end."""
-    ours, theirs = socket.socketpair()
-    server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
-    server.add_server_key(KEY)
+    ours, theirs = between or socket.socketpair()
+    server, client = made(theirs), paramiko.Transport(ours)
+    server.add_server_key(key)
     rules = Rules()
+    rules.server = server
     try:
         server.start_server(threading.Event(), rules)
         client.connect(username="u", password="p", **options)
@@ -72,6 +75,118 @@ def late_channel():
     with session() as (client, rules):
         rules.gate.clear()
         client.open_session(timeout=0.1)
+
+
+def farewell():
+    """The message by which a server ends a session."""
+    message = paramiko.Message()
+    message.add_byte(bytes([paramiko.common.MSG_DISCONNECT]))
+    message.add_int(11)  # by application
+    for text in "bye", "":
+        message.add_string(text)
+    return message
+
+
+def no_channel():
+    with session() as (client, _rules):
+        client.open_channel("x-leave")
+
+
+def no_negotiation():
+    """A server that greets and takes its leave; the message is padded to a multiple of eight."""
+    ours, theirs = socket.socketpair()
+    body = farewell().asbytes()
+    padding = bytes(8 - (len(body) + 5) % 8 + 8)
+    packet = bytes([len(padding)]) + body + padding
+    theirs.sendall(b"SSH-2.0-stub\r\n" + len(packet).to_bytes(4, "big") + packet)
+    transport = paramiko.Transport(ours)
+    try:
+        transport.start_client(timeout=60)
+    finally:
+        transport.close()
+        ours.close()
+        theirs.close()
+
+
+def no_new_keys():
+    """The server is busy with a channel when the client asks for new keys."""
+    with session() as (client, rules):
+        rules.gate.clear()
+        with contextlib.suppress(paramiko.SSHException):
+            client.open_session(timeout=0.01)
+        client.clear_to_send_timeout = 0.01
+        client._send_kex_init()
+        client.open_session()
+
+
+class Changed:
+    """A socket whose next bytes are not what was sent, once `is_on`."""
+
+    is_on = False
+
+    def __init__(self, wire):
+        self.send, self.settimeout, self.close = wire.send, wire.settimeout, wire.close
+        self.wire = wire
+
+    def recv(self, size):
+        data = self.wire.recv(size)
+        return data[:-1] + bytes([data[-1] ^ 1]) if data and self.is_on else data
+
+
+def changed_packets():
+    ours, theirs = socket.socketpair()
+    ours = Changed(ours)
+    with session(between=(ours, theirs)) as (client, _rules):
+        ours.is_on = True
+        client.open_session()
+
+
+class Liar(paramiko.ECDSAKey):
+    """Signs what it was not asked to."""
+
+    def sign_ssh_data(self, data, algorithm=None):
+        return super().sign_ssh_data(b"other")
+
+
+def false_signature():
+    with session(key=Liar(vals=(KEY.signing_key, KEY.verifying_key))):
+        pass
+
+
+class Disorderly(paramiko.Transport):
+    """A server that sends a message which may not come before there are keys."""
+
+    def _send_kex_init(self):
+        super()._send_kex_init()
+        message = paramiko.Message()
+        message.add_byte(bytes([paramiko.common.MSG_IGNORE]))
+        message.add_string(b"")
+        self._send_message(message)
+
+
+def disorder():
+    with session(made=Disorderly):
+        pass
+
+
+def refusing_agent(folder):
+    """It has no keys to show."""
+
+    def serve():
+        wire, _ = listener.accept()
+        with wire:
+            wire.recv(4096)
+            wire.sendall(b"\0\0\0\1\x05")
+            wire.recv(1)
+
+    with socket.socket(socket.AF_UNIX) as listener, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)  # the path of a socket has a limit
+        listener.bind("agent")
+        listener.listen()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        patch.setenv("SSH_AUTH_SOCK", "agent")
+        paramiko.Agent()
 
 
 def another_key():
@@ -186,6 +301,12 @@ def cut_key():
 
 ROWS = {
     f"{SSH}Timeout opening channel.*": late_channel,
+    f"{SSH}Negotiation failed.*": no_negotiation,
+    f"{SSH}Key-exchange timed out*": no_new_keys,
+    f"{SSH}Unable to open channel.*": no_channel,
+    f"{SSH}Mismatched MAC*": changed_packets,
+    f"{SSH}Signature verification*": false_signature,
+    "paramiko.ssh_exception.MessageOrderError": disorder,
     f"{SSH}Bad host key from server*": another_key,
     f"{SSH}No existing session*": no_session,
     f"{SSH}Channel is not open*": lambda: paramiko.Channel(1).exec_command("x"),
@@ -211,6 +332,13 @@ ROWS = {
 def test_rows(row):
     """What ends a session, and what paramiko finds by itself."""
     comes_to(row, ROWS[row])
+
+
+def test_an_agent_that_refuses(tmp_path):
+    """Nothing is known of it but the text; paramiko leaves its socket open."""
+    row = "paramiko.ssh_exception.SSHException otherwise"
+    with leaving_open():
+        comes_to(row, lambda: refusing_agent(tmp_path))
 
 
 def test_a_key_of_a_kind_that_paramiko_does_not_have(tmp_path):

@@ -45,7 +45,9 @@ _SSH: dict[str | int, Row] = {
     "Negotiation failed.*": _NOT_BEGUN,
     "EOF during negotiation*": _NOT_BEGUN,
     "No existing session*": _NOT_BEGUN,
-    "Key-exchange timed out*": _LATE,
+    "Key-exchange timed out*": Row(
+        Kind.TIMEOUT, "no new keys in time; a command may have been run before", ambiguous=True
+    ),
     "Timeout opening channel.*": _LATE,
     "Unable to connect to *": _NOT_BEGUN,
     "Unable to open channel.*": _NOT_BEGUN,
