@@ -10,6 +10,7 @@ import struct
 import asyncpg
 import asyncpg.cluster
 import psycopg
+import psycopg.connection
 import psycopg.types.range
 import psycopg2
 import psycopg2.extensions
@@ -17,6 +18,7 @@ import pytest
 
 from tests.integrations.errors.raw_server import scripted
 from tests.integrations.errors.rows import comes_to
+from tests.servers.http_faults import dead_port, full_port
 
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'ours' USING ERRCODE = 'ZZ001'; END $$"
 """With an SQLSTATE that no version has."""
@@ -61,6 +63,17 @@ PSYCOPG = {
 def test_psycopg(postgres_url, row):
     """A value that Python does not have, a code that nobody knows, a call that is wrong."""
     comes_to(row, lambda: PSYCOPG[row](postgres_url))
+
+
+def test_two_hosts():
+    """One does not answer in time and the other refuses: the text has both."""
+    with full_port() as port, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.connection, "timeout_from_conninfo", lambda _given: 0.05)
+        hosts = f"host=127.0.0.1,127.0.0.1 port={port},{dead_port()}"
+        comes_to(
+            "psycopg.OperationalError SQLSTATE connect timeout",
+            lambda: psycopg.connect(f"{hosts} user=u dbname=d sslmode=disable gssencmode=disable"),
+        )
 
 
 # --- asyncpg --------------------------------------------------------------------------------------
@@ -207,6 +220,11 @@ def test_two_phases():
         connection = psycopg2.connect(plain)
         comes_to("psycopg2.NotSupportedError otherwise", lambda: two_phases(connection))
         connection.close()
+
+
+def test_a_string_that_is_no_connection():
+    """The class is called itself; `connect` would look at the string before."""
+    comes_to("psycopg2.InternalError otherwise", lambda: psycopg2.extensions.connection("nonsense"))
 
 
 def test_a_time_that_is_none():

@@ -49,7 +49,8 @@ TABLE = Table(
         "psycopg2.OperationalError": _LOST,
         "psycopg2.IntegrityError": _PERMANENT,
         "psycopg2.InternalError": by_sqlstate(
-            _sqlstate, Row(Kind.UNKNOWN, "libpq is in a state that psycopg2 does not expect")
+            _sqlstate,
+            Row(Kind.UNKNOWN, "a state that psycopg2 does not expect, or no connection string"),
         ),
         "psycopg2.ProgrammingError": _PERMANENT,
         "psycopg2.NotSupportedError": _PERMANENT,
