@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import re
+import sqlite3
 import sys
 import warnings
 from pathlib import Path
@@ -315,7 +316,14 @@ def test_states_that_are_no_errors():
 
 def test_versions_that_are_past():
     """The versions that are installed are newer."""
-    assert len(rows("of versions before 3.10", "of redis-py 5 and", "of Python 3.10 and")) == 3
+    past = (
+        "of versions before 3.10",
+        "of redis-py 5 and",
+        "of Python 3.10 and",
+        "for an SQLite before",
+    )
+    assert len(rows(*past)) == 5
+    assert sqlite3.sqlite_version_info >= (3, 25), "what sqlite3 would raise is for an older one"
     assert version("aiohttp") >= (3, 10)
     assert version("redis") >= (6,)
     assert sys.version_info >= (3, 11)
@@ -354,8 +362,8 @@ CHECKED = (
     *NOT_MADE, *CAUGHT, "the library has a class for this answer", "google-api-core has a class",
     "the code of success", "librdkafka uses it inside", "a class of its own has it",
     "the name of the reason in OpenSSL", "OpenSSL names it", "Python raises a class of its own",
-    "a class of SQLSTATEs", "of versions before",
-    "of redis-py 5", "of Python 3.10", "this Python has MD5", "py-consul has classes",
+    "a class of SQLSTATEs", "of versions before", "of redis-py 5", "of Python 3.10",
+    "for an SQLite before", "this Python has MD5", "py-consul has classes",
     "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises",
 )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """sqlite3, SQLAlchemy and Django: rows of the tables that the other tests do not come to."""
 
 import contextlib
+import gc
 import sqlite3
 import types
 from pathlib import Path
@@ -96,6 +97,15 @@ class Thing(Base):
     n: sqlalchemy.orm.Mapped[int] = sqlalchemy.orm.mapped_column(default=0)
 
 
+class Named(Base):
+    __tablename__ = "names"
+    name: sqlalchemy.orm.Mapped[str] = sqlalchemy.orm.mapped_column(primary_key=True)
+    thing_id: sqlalchemy.orm.Mapped[int] = sqlalchemy.orm.mapped_column(ForeignKey("things.id"))
+
+
+Thing.names = sqlalchemy.orm.relationship(Named)
+
+
 def session_of(engine):
     Base.metadata.create_all(engine)
     return sqlalchemy.orm.Session(engine)
@@ -107,6 +117,24 @@ def deleted(engine):
         session.commit()
         session.execute(text("DELETE FROM things"))
         thing.n  # noqa: B018 -- it is read again from the database
+
+
+def gap(engine):
+    """A collection that holds nothing at one place."""
+    with session_of(engine) as session:
+        session.add(Thing(id=1, names=[None]))
+        session.flush()
+
+
+def forgotten(engine):
+    """A collection whose owner is there no more."""
+    with session_of(engine) as session:
+        session.add(Thing(id=1))
+        session.commit()
+        names = session.get(Thing, 1).names
+        session.expunge_all()
+        gc.collect()
+        names.append(Named(name="x"))
 
 
 def pending(engine):
@@ -144,6 +172,8 @@ def compiled(_engine):
 
 ALCHEMY = {
     "orm.exc.ObjectDeletedError": deleted,
+    "orm.exc.FlushError": gap,
+    "orm.exc.ObjectDereferencedError": forgotten,
     "exc.PendingRollbackError": pending,
     "exc.CircularDependencyError": circular,
     "exc.IdentifierError": identifier,
