@@ -8,6 +8,7 @@ import warnings
 from functools import partial
 
 import httpx
+import httpx2
 import pytest
 import trio
 
@@ -545,3 +546,20 @@ def test_a_unix_socket_ends_at_the_deadline_too(send, tmp_path):
         deaf.listen()
         with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
             send("GET", "http://deaf/", inner=kind(verify=TLS, uds=path))
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_client_of_httpx2_is_refused(server, is_async):
+    """Its requests look alike; before, an assertion failed at the response."""
+    url = server.on("/", OK)
+
+    async def ask():
+        async with httpx2.AsyncClient(transport=AsyncTransport(three())) as client:
+            await client.get(url)
+
+    with pytest.raises(mainstay.UsageError, match="a request of httpx2: must be one of httpx"):
+        if is_async:
+            asyncio.run(ask())
+        with httpx2.Client(transport=Transport(three())) as client:
+            client.get(url)
+    assert server.count() == 0

@@ -19,6 +19,7 @@ import httpcore
 import httpx
 
 import mainstay.runtime.clock as clock
+from mainstay.errors import UsageError
 from mainstay.integrations.http_exchange import LONGEST, PATIENCE, Exchange, Until, limited
 from mainstay.integrations.http_headers import PORTS, Outgoing
 from mainstay.integrations.http_lookup import addresses
@@ -208,6 +209,12 @@ class _Exchange(Exchange):
     def __init__(self, outgoing: Outgoing, request: httpx.Request) -> None:
         super().__init__(outgoing, request)
         is_plain = type(request.stream) is httpx.ByteStream
+        if not is_plain and not isinstance(request, httpx.Request):
+            library = type(request).__module__.partition(".")[0]
+            raise UsageError(
+                f"a request of {library}: must be one of httpx",
+                hint="retry around the calls of that client, with @mainstay.retry",
+            )
         if not is_plain and outgoing.attempts > 1 and not _is_repeatable(request.stream):
             self._body = request.stream = _Body(request.stream)
 
