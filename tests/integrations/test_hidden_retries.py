@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import boto3
 import httpx
+import httpx2
 import pytest
 import redis
 import requests
@@ -114,51 +115,96 @@ def test_an_async_client_of_a_model(server):
     assert server.count() == 6
 
 
-def test_the_client_of_a_model_around_a_transport_that_retries(server, monkeypatch):
+class Bridge(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """A transport of httpx for a client of httpx2, which is all that the newest anthropic takes."""
+
+    def __init__(self, transport):
+        self.transport = transport
+        self.close, self.aclose = (getattr(transport, name, None) for name in ("close", "aclose"))
+
+    def handle_request(self, request):
+        request.read()
+        return to_httpx2(self.transport.handle_request(of_httpx2(request)))
+
+    async def handle_async_request(self, request):
+        await request.aread()
+        response = await self.transport.handle_async_request(of_httpx2(request))
+        await response.aread()
+        return to_httpx2(response)
+
+
+def of_httpx2(request):
+    url, headers = str(request.url), request.headers.raw
+    return httpx.Request(request.method, url, headers=headers, content=request.content)
+
+
+def to_httpx2(response):
+    return httpx2.Response(
+        response.status_code, headers=response.headers.raw, content=response.read()
+    )
+
+
+AROUND = (
+    "repeats a request up to 3 times around a retry of {0} attempts: up to 3 x {0} = {1} requests"
+)
+
+
+@pytest.mark.parametrize("library", ["openai", "anthropic"])
+def test_the_client_of_a_model_around_a_transport_that_retries(server, monkeypatch, library):
     """Its own retries begin when the transport has given up, which sees how many there will be.
 
-    The newest anthropic takes a client of httpx2 alone.
+    The warning is given once in a process, with what to write.
     """
     monkeypatch.setattr(http_headers, "_warned", set())
-    openai = pytest.importorskip("openai")
-    three = mainstay.RetryPolicy(attempts=3, backoff=Backoff.constant(0))
+    for path in ("/chat/completions", "/v1/messages"):
+        server.on(path, DOWN)
+    failed = importlib.import_module(library).InternalServerError
 
     def ask(**options):
-        server.on("/chat/completions", DOWN)
-        with (
-            httpx.Client(transport=Transport(three)) as client,
-            pytest.raises(openai.InternalServerError),
-        ):
-            model("openai", server, http_client=client, **options)()
+        transport = Transport(mainstay.RetryPolicy(attempts=3, backoff=Backoff.constant(0)))
+        if library == "openai":
+            made = httpx.Client(transport=transport)
+        else:
+            made = httpx2.Client(transport=Bridge(transport))
+        with made, warnings.catch_warnings(record=True) as given, pytest.raises(failed):
+            warnings.simplefilter("always")
+            model(library, server, http_client=made, **options)()
+        return [str(each.message) for each in given if each.category is mainstay.MainstayWarning]
 
-    with pytest.warns(mainstay.MainstayWarning) as given:
-        ask()
-    (text,) = [str(each.message) for each in given if each.category is mainstay.MainstayWarning]
-    assert text == (
-        "openai repeats a request up to 3 times around a retry of 3 attempts: up to 3 x 3 = 9"
-        " requests; pass max_retries=0 to the client"
-    )
+    stated = f"{library} {AROUND.format(3, 9)}; pass max_retries=0 to the client"
+    assert ask() == [stated], "the transport has given up three times by then"
     assert server.count() == 9
+    assert ask() == []
+    assert server.count() == 18
     monkeypatch.setattr(http_headers, "_warned", set())
-    ask(max_retries=0)
-    assert server.count() == 12
+    assert ask(max_retries=0) == []
+    assert server.count() == 21
 
 
-def test_an_async_client_of_a_model_around_a_transport_that_retries(server, monkeypatch):
+@pytest.mark.parametrize("library", ["openai", "anthropic"])
+def test_an_async_client_of_a_model_around_a_transport_that_retries(server, monkeypatch, library):
     """The function that called is found across its awaits."""
     monkeypatch.setattr(http_headers, "_warned", set())
-    openai = pytest.importorskip("openai")
-    server.on("/chat/completions", DOWN)
+    for path in ("/chat/completions", "/v1/messages"):
+        server.on(path, DOWN)
+    module = importlib.import_module(library)
     transport = AsyncTransport(mainstay.RetryPolicy(attempts=2, backoff=Backoff.constant(0)))
+    options = {"api_key": "k", "base_url": server.url}
+    ask = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
     async def complete():
-        async with httpx.AsyncClient(transport=transport) as http:
-            client = openai.AsyncOpenAI(api_key="k", base_url=server.url, http_client=http)
-            await client.chat.completions.create(model="m", messages=[])
+        if library == "openai":
+            async with httpx.AsyncClient(transport=transport) as http:
+                client = module.AsyncOpenAI(**options, http_client=http)
+                await client.chat.completions.create(**ask)
+        else:
+            async with httpx2.AsyncClient(transport=Bridge(transport)) as http:
+                client = module.AsyncAnthropic(**options, http_client=http)
+                await client.messages.create(max_tokens=1, **ask)
 
     with (
-        pytest.warns(mainstay.MainstayWarning, match="3 x 2 = 6"),
-        pytest.raises(openai.InternalServerError),
+        pytest.warns(mainstay.MainstayWarning, match=f"{library} {AROUND.format(2, 6)}"),
+        pytest.raises(module.InternalServerError),
     ):
         asyncio.run(complete())
     assert server.count() == 6
