@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, retry
 from mainstay.core.events.codec import encode
-from mainstay.errors import SinkError
+from mainstay.errors import SinkError, UsageError
 from mainstay.ports import SinkWants
 from mainstay.runtime.enclosing import attempt_around, enclosures
 from mainstay.runtime.reports.logs import LEVELS
@@ -220,6 +221,140 @@ def test_a_level_that_changes_counts_from_the_next_event_on():
 
         engine.call("op", second)
     assert records == ["WARNING", "INFO"]
+
+
+ALL = ["attempt_failed", "retry_attempt", "attempt_failed", "retry_exhausted"]
+
+
+def fails_twice(sinks, *, change=None):
+    """What listeners receive of a call that is given up; `change` is made after its first use."""
+    policy = RetryPolicy(
+        name="standard", retry_on=OSError, max_attempts=2, backoff=Backoff.constant(1.0)
+    )
+    with virtual_time(), Engine(sinks=sinks, policies=[policy]) as engine:
+        protected = engine.protect("op")(scripted(*[ConnectionError("x")] * 4))
+        for again in [change] if change else []:
+            with pytest.raises(ConnectionError):
+                protected()
+            again()
+        with pytest.raises(ConnectionError):
+            protected()
+
+
+def own_log(level=logging.DEBUG):
+    """A logger, and the names of the events that are logged to it."""
+    logger, names = logging.Logger("own", level), []  # noqa: LOG001 -- of one test alone
+    handler = logging.Handler()
+    handler.emit = lambda record: names.append(record.mainstay["event_type"])
+    logger.addHandler(handler)
+    return logger, names
+
+
+class Levels:
+    """A sink that is no log, and wants some levels."""
+
+    def __init__(self, *levels):
+        self.levels, self.names = levels, []
+
+    def is_enabled(self, level):
+        return level in self.levels
+
+    def __call__(self, event):
+        self.names.append(event.event_type)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_log_whose_levels_are_a_programs_own_is_asked_itself(is_own):
+    """A class that derives from LoggingSink may want less than its logger; an object may, too."""
+
+    class NoAttempts(LoggingSink):
+        def is_enabled(self, level):
+            return level != "DEBUG"
+
+    logger, names = own_log()
+    sink = NoAttempts(logger) if is_own else LoggingSink(logger)
+    if not is_own:
+        sink.is_enabled = lambda level: level != "DEBUG"
+    fails_twice([sink])
+    assert names == ["retry_attempt", "retry_exhausted"]
+
+
+@pytest.mark.parametrize("name", ["logger", "is_enabled"])
+def test_what_operations_ask_a_log_by_is_not_replaced_unnoticed(name):
+    """Records below the level of the new logger, or none at all, would be what comes of it."""
+    sink = LoggingSink(own_log()[0])
+    setattr(sink, name, getattr(LoggingSink(own_log()[0]), name))  # before its first use
+
+    def change():
+        setattr(sink, name, None)
+
+    with pytest.raises(UsageError, match=f"the {name} of a log"):
+        fails_twice([sink], change=change)
+
+
+def test_a_log_may_want_evidence_at_any_time():
+    """As any sink may that has `wants_evidence`: it is read for each call."""
+    logger, _ = own_log()
+    proved = []
+    logger.handlers[0].emit = lambda record: proved.append("proof" in record.mainstay)
+    sink = LoggingSink(logger)
+    fails_twice([sink], change=lambda: setattr(sink, "wants_evidence", True))
+    assert proved == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("wanted", ["DEBUG", "WARNING"])
+def test_a_sink_may_want_what_is_quiet_and_not_what_is_loud(wanted):
+    """One that counts retries wants nothing else: it is asked for each event."""
+    sink, (logger, names) = Levels(wanted), own_log(logging.CRITICAL)
+    fails_twice([sink, LoggingSink(logger)])
+    assert sink.names == {"DEBUG": ["attempt_failed"] * 2, "WARNING": ["retry_attempt"]}[wanted]
+    assert names == []
+
+
+def test_a_logger_may_want_what_is_quiet_and_not_what_is_loud():
+    """A class of a program's own decides about levels."""
+
+    def wants(_self, level):
+        return level == logging.WARNING
+
+    names = []
+    logger = type("OnlyRetries", (logging.Logger,), {"isEnabledFor": wants})("own")
+    handler = logging.Handler()
+    handler.emit = lambda record: names.append(record.mainstay["event_type"])
+    logger.addHandler(handler)
+    fails_twice([LoggingSink(logger)])
+    assert names == ["retry_attempt"]
+
+
+def test_a_sink_that_is_given_twice_costs_no_other_its_events():
+    """It is left out twice; what is left then is another listener."""
+    received, sink = [], Levels("ERROR")
+    fails_twice([lambda event: received.append(event.event_type), sink, sink])
+    assert received == ALL
+    assert sink.names == ["retry_exhausted"] * 2
+
+
+@pytest.mark.usefixtures("logged")
+@pytest.mark.parametrize("outcomes", [[ConnectionError("down")] * 2, ["value"]])
+def test_a_sink_that_raises_when_it_is_asked_costs_no_call(caplog, outcomes):
+    """The error of the call is the caller's; that of the sink is reported."""
+
+    class Broken(Levels):
+        def is_enabled(self, level):
+            raise RuntimeError(f"is there a level {level}?")
+
+    received, sink = [], Broken()
+    policy = RetryPolicy(
+        name="standard", retry_on=OSError, max_attempts=2, backoff=Backoff.constant(1.0)
+    )
+    listeners = [sink, lambda event: received.append(event.event_type)]
+    with virtual_time(), Engine(sinks=listeners, policies=[policy]) as engine:
+        protected = engine.protect("op")(scripted(*outcomes))
+        with nullcontext() if outcomes == ["value"] else pytest.raises(ConnectionError):
+            protected()
+    assert received == (ALL if len(outcomes) == 2 else ["call_succeeded"])
+    assert sink.names == received
+    assert "is there a level DEBUG?" in caplog.text
 
 
 def test_a_retry_inside_a_listener_is_not_inside_the_attempt():

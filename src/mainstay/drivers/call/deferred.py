@@ -25,17 +25,17 @@ def _load() -> None:
 
 def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
     """The notes of a call that has failed; None if no listener wants any."""
-    receivers, levelled = site.receivers, site.levelled
+    receivers, levelled, thresholds = site.receivers, site.levelled, site.thresholds
     if site.logs is LOGS and (LOGS.root.handlers or LOGS.own.handlers != QUIET):
         ways = LOGS.ways
-        receivers = (*receivers, *[takes for _, takes in ways])
-        levelled = (*levelled, *ways)
+        receivers = (*receivers, *[takes for _, takes, _ in ways])
+        levelled, thresholds = (*levelled, *ways), (*thresholds, *ways)
     if not _loaded:
         _load()
     notes, wanted = _loaded
-    if levelled:
+    if thresholds:
         loudest = site.policy.log_level
-        receivers = wanted(receivers, levelled, _CRITICAL if loudest == "CRITICAL" else _ERROR)
+        receivers = wanted(receivers, thresholds, _CRITICAL if loudest == "CRITICAL" else _ERROR)
     if not (receivers or site.takers or site.waits):
         return None
     made: Notes = notes(site, key, started, receivers, levelled)

@@ -25,7 +25,7 @@ from mainstay.runtime.context import CONTEXT, NO_CONTEXT
 from mainstay.runtime.enclosing import SENDING
 from mainstay.runtime.plan_registry import register
 from mainstay.runtime.reports.deferred_events import facts_of
-from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET
+from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET, is_wanted
 
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -107,7 +107,10 @@ class Notes(EventBuilder):
     ) -> None:
         began, who = clock.current.monotonic() if started is None else started, CONTEXT.get()
         opening, plan_id = None, ""
-        if wants_evidence_now(listeners):
+        is_evident = wants_evidence_now(listeners)
+        for _, _, log in levelled:  # what takes the events of a log is no attribute of it
+            is_evident = is_evident or getattr(log, "wants_evidence", False)
+        if is_evident:
             opening, plan_id = Opening(), plan_of(site)
         EventBuilder.__init__(self, site, began, opening, plan_id, f"{key:x}")
         if who is not NO_CONTEXT:
@@ -256,16 +259,16 @@ def _first_listeners(site: Site, level: str) -> tuple[Sink, ...]:
         listeners = (*listeners, *site.logs.listeners)
     if not site.levelled and not site.logs.ways:
         return listeners
-    return tuple(
-        [each for each in listeners if not hasattr(each, "is_enabled") or each.is_enabled(level)]
-    )
+    return tuple([each for each in listeners if is_wanted(each, level)])
 
 
 def wanted(listeners: tuple[Sink, ...], levelled: tuple[Way, ...], level: int) -> tuple[Sink, ...]:
     """Those that want an event of that level now: a log may be off, or set to a higher one."""
-    for asks, log in levelled:
+    for asks, log, _ in levelled:
         if not asks(level):
-            listeners = listeners[1:] and tuple([each for each in listeners if each is not log])
+            if listeners == (log,):  # that log alone; to go through a list is a frame
+                return ()
+            listeners = tuple([each for each in listeners if each is not log])
     return listeners
 
 
@@ -274,11 +277,13 @@ def wanted_both(
 ) -> tuple[tuple[Sink, ...], tuple[Sink, ...]]:
     """Those that want an event at DEBUG, and those that want one of that level."""
     before = listeners
-    for asks, log in levelled:
-        if not asks(_DEBUG):  # without what is cut off here there is that log alone
-            before = before[1:] and tuple([each for each in before if each is not log])
+    for asks, log, _ in levelled:
+        if not asks(_DEBUG):
+            is_alone = before == (log,)
+            before = () if is_alone else tuple([each for each in before if each is not log])
         if not asks(level):
-            listeners = listeners[1:] and tuple([each for each in listeners if each is not log])
+            is_alone = listeners == (log,)
+            listeners = () if is_alone else tuple([each for each in listeners if each is not log])
     return before, listeners
 
 

@@ -13,7 +13,7 @@ from mainstay.core.retry.plan import Plan
 from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
-from mainstay.runtime.reports.logs import LOGS, SILENT, way_of
+from mainstay.runtime.reports.logs import LOGS, SILENT, is_threshold, way_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ _MASK = 2**60 - 1
 
 LONG = 1.0
 """Seconds from which on a wait is shown to other processes: runtime/waits.py."""
+_NO_SINKS: tuple[Sink, ...] = ()
+_NO_WAYS: tuple[Way, ...] = ()
 _NOT_FOLLOWED: frozenset[int] = frozenset()
 """One for all sites: an empty frozenset of its own is a quarter of what a site takes."""
 
@@ -115,6 +117,7 @@ class Site(Plan):
         "receivers",
         "reports_successes",
         "takers",
+        "thresholds",
         "waits",
         "ways",
     )
@@ -152,10 +155,10 @@ class Site(Plan):
         """Whether a call given up here goes to the inbox; whether a listener wants evidence."""
         self.pressures: tuple[Pressure, ...] = ()
         """By which listeners let calls wait if they cannot keep up."""
-        self.takers: tuple[Sink, ...] = ()
-        self.receivers: tuple[Sink, ...] = ()
-        self.levelled: tuple[Way, ...] = ()
-        """The listeners that take facts; what takes the events of the others; the ways to logs."""
+        self.takers, self.receivers = _NO_SINKS, _NO_SINKS
+        """The listeners that take facts, and what takes the events of the others."""
+        self.levelled, self.thresholds = _NO_WAYS, _NO_WAYS
+        """The ways to logs, and those that want nothing if they do not want what is loudest."""
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
@@ -175,7 +178,7 @@ class Site(Plan):
     def _read_wants(self) -> bool:
         """Reads what the listeners want; returns whether one needs the flow for it."""
         # Not loaded without listeners.
-        from mainstay.ports import methods_of, wants_evidence_now, wants_of
+        from mainstay.ports import methods_of, wants_of
 
         wants_more = False
         for listener in self.listeners:
@@ -191,8 +194,9 @@ class Site(Plan):
                 self.takers += (listener,)
             else:
                 if hasattr(listener, "is_enabled"):
-                    way = way_of(listener, is_plain=not wants_evidence_now([listener]))
+                    way = way_of(listener)
                     self.levelled += (way,)
+                    self.thresholds += (way,) if is_threshold(way) else ()
                     self.receivers += (way[1],)
                 else:
                     self.receivers += (listener,)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.event import Event
 
-    Way: TypeAlias = tuple[Callable[[int], bool], Callable[[Event], object]]
+    Way: TypeAlias = tuple[Callable[[int], bool], Callable[[Event], object], object]
 
 NAME = "mainstay"
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
@@ -113,11 +113,13 @@ _LINE = write.__code__.co_firstlineno
 class EventLog:
     """Writes events to a logger; its child `security` takes those about permissions and control."""
 
-    __slots__ = ("logger", "security")
+    __slots__ = ("_is_in_use", "logger", "security")
     is_log = True
     """A call that has one among its listeners is not logged a second time."""
     _takes_all = False
     """Whether the class does more with an event than to log it."""
+    _is_plain = True
+    """Whether its logger decides alone which events it wants."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger
@@ -125,6 +127,15 @@ class EventLog:
 
     def __init_subclass__(cls) -> None:
         cls._takes_all = cls.__call__ is not EventLog.__call__
+        cls._is_plain = not cls._takes_all and cls.is_enabled is EventLog.is_enabled
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _ASKED and getattr(self, "_is_in_use", False):
+            from mainstay.errors import UsageError
+
+            text = f"the {name} of a log that operations have used cannot be replaced"
+            raise UsageError(text, hint="make another log, and operations with it")
+        object.__setattr__(self, name, value)
 
     def __call__(self, event: Event) -> None:
         logger = self.security if event.is_security else self.logger
@@ -157,32 +168,55 @@ class EventLog:
         return self.logger.isEnabledFor(LEVELS[level]) or self._takes_all
 
     def _way(self) -> Way:
-        """See `way_of`: a class that does more with an event than to log it receives it itself."""
-        return _asked(self) if self._takes_all else (self.logger.isEnabledFor, self._put)
+        """See `way_of`: a class that does more than this one is asked and receives itself."""
+        is_plain = self._is_plain and "is_enabled" not in getattr(self, "__dict__", ())
+        self._is_in_use = True
+        return (self.logger.isEnabledFor, self._put, self) if is_plain else _asked(self)
 
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
         return event.sentence()
 
 
-def way_of(sink: Any, *, is_plain: bool = True) -> Way:
-    """How events of calls reach a sink with levels: what to ask for one, then what takes the event.
+def way_of(sink: Any) -> Way:
+    """How events of calls reach a sink with levels: what to ask for one, what takes an event, who.
 
-    A log whose events need nothing else is asked by its logger; another sink by names of levels.
+    A log that does nothing else is asked by its logger; another sink by the names of levels.
 
-    >>> asks, takes = way_of(EventLog(logger()))
+    >>> asks, takes, log = way_of(EventLog(logger()))
     >>> asks(LEVELS["CRITICAL"])
     True
     """
-    is_log = is_plain and isinstance(sink, EventLog)
-    return sink._way() if is_log else _asked(sink)  # noqa: SLF001 - of this module
+    return sink._way() if isinstance(sink, EventLog) else _asked(sink)  # noqa: SLF001 - of this module
+
+
+def is_threshold(way: Way) -> bool:
+    """Whether one who does not want an event of some level wants none below it either."""
+    import logging
+
+    return getattr(way[0], "__func__", None) is logging.Logger.isEnabledFor
 
 
 def _asked(sink: Any) -> Way:
-    is_enabled = sink.is_enabled
-    return lambda level: is_enabled(_NAMES[level]), sink
+    return (lambda level: is_wanted(sink, _NAMES[level])), sink, sink
 
 
+def is_wanted(sink: Any, level: str) -> bool:
+    """Whether a listener wants an event that is logged at that level; one without levels does.
+
+    One that raises costs no call: the event is made, and shown to it.
+    """
+    try:
+        return not hasattr(sink, "is_enabled") or bool(sink.is_enabled(level))
+    except Exception as error:
+        from mainstay.runtime.reports.report_failure import report
+
+        report(error, "a listener raised when it was asked about a level")
+        return True
+
+
+_ASKED = ("logger", "is_enabled")
+"""What operations ask a log by: they hold it from their first use on."""
 _NAMES = {number: name for name, number in LEVELS.items()}
 
 
