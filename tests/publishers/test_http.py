@@ -15,7 +15,7 @@ from mainstay.publishers.http import HttpPublisher
 from mainstay.sinks.notify import is_genuine
 from mainstay.testing import BrokerContract, FaultProxy, Received
 from mainstay.testing.publishers import failure_of, message_of
-from tests.publishers.forked import IDS, publish_in_children
+from tests.publishers.forked import IDS, publish_in_children, publish_in_children_of_c_code
 from tests.servers.http_faults import (
     Close,
     Drip,
@@ -201,6 +201,14 @@ def test_a_forked_child_has_connections_of_its_own(server, tmp_path):
     """It neither uses nor closes that of its parent: each message arrives once."""
     url = server.on("/in", Status(200))
     publish_in_children(tmp_path, f"{url}#allow_local=true", "t")
+    assert sorted(each.headers["idempotency-key"] for each in server.seen) == sorted(IDS)
+    assert server.connections == 4
+
+
+def test_a_child_that_c_code_has_forked_has_connections_of_its_own(server, tmp_path):
+    """And threads: those of its parent seem to be there, and take nothing."""
+    url = f"{server.on('/in', Status(200))}#allow_local=true"
+    publish_in_children_of_c_code(tmp_path, url, "t", has_links=False)
     assert sorted(each.headers["idempotency-key"] for each in server.seen) == sorted(IDS)
     assert server.connections == 4
 

@@ -13,7 +13,7 @@ from mainstay.errors import UsageError
 from mainstay.publishers.nats import NatsPublisher
 from mainstay.testing import BrokerContract, FaultProxy, Received
 from mainstay.testing.publishers import acknowledged, failure_of, message_of
-from tests.publishers.forked import IDS, publish_in_children
+from tests.publishers.forked import IDS, publish_in_children, publish_in_children_of_c_code
 from tests.servers.nats import start_nats
 
 
@@ -140,6 +140,13 @@ def test_a_forked_child_has_a_connection_of_its_own(server, tmp_path):
     """It neither uses nor closes that of its parent: each message arrives once."""
     subject = stream_of(server)
     publish_in_children(tmp_path, server.url, subject)
+    assert sorted(each.headers["Nats-Msg-Id"] for each in read(server, subject)) == sorted(IDS)
+
+
+def test_a_child_that_c_code_has_forked_has_a_connection_of_its_own(server, tmp_path):
+    """No hook has run: it is found by the process number, before anything is sent."""
+    subject = stream_of(server)
+    publish_in_children_of_c_code(tmp_path, server.url, subject)
     assert sorted(each.headers["Nats-Msg-Id"] for each in read(server, subject)) == sorted(IDS)
 
 

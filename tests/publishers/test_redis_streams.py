@@ -13,7 +13,7 @@ from mainstay.errors import MainstayError
 from mainstay.publishers.redis_streams import RedisStreamsPublisher
 from mainstay.testing import BrokerContract, FaultProxy, Received
 from mainstay.testing.publishers import acknowledged, failure_of, message_of
-from tests.publishers.forked import IDS, publish_in_children
+from tests.publishers.forked import IDS, publish_in_children, publish_in_children_of_c_code
 from tests.servers.valkey import start_valkey
 
 
@@ -140,6 +140,13 @@ def test_a_forked_child_has_a_connection_of_its_own(valkey_url, tmp_path):
     """It neither uses nor closes that of its parent: each message arrives once."""
     stream = f"forked-{uuid.uuid4()}"
     publish_in_children(tmp_path, valkey_url, stream)
+    assert sorted(received(each).id for each in read(valkey_url, stream)) == sorted(IDS)
+
+
+def test_a_child_that_c_code_has_forked_has_a_connection_of_its_own(valkey_url, tmp_path):
+    """No hook has run: it is found by the process number, before anything is sent."""
+    stream = f"forked-{uuid.uuid4()}"
+    publish_in_children_of_c_code(tmp_path, valkey_url, stream)
     assert sorted(received(each).id for each in read(valkey_url, stream)) == sorted(IDS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import time
 from uuid import uuid4
@@ -15,6 +16,7 @@ from mainstay.errors import PolicyError, UsageError
 from mainstay.events import CallSucceeded, decode
 from mainstay.sinks.nats import NatsSink
 from mainstay.testing import scripted, virtual_time
+from tests.crash.forks import lines, run
 from tests.servers.nats import start_nats
 
 
@@ -192,11 +194,12 @@ def test_an_idle_connection_is_replaced(nats_url, make, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_has_a_connection_of_its_own(nats_url, make):
-    """Both sides go on."""
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["python", "c"])
+def test_a_forked_child_has_a_connection_of_its_own(nats_url, make, fork):
+    """Both sides go on, however it was forked."""
     sink = make(nats_url)
     sink._deliver([event(1)])
-    child = os.fork()
+    child = fork()
     if not child:
         try:
             sink._deliver([event(2)])
@@ -205,6 +208,62 @@ def test_a_forked_child_has_a_connection_of_its_own(nats_url, make):
     assert os.waitpid(child, 0)[1] == 0
     sink._deliver([event(3)])
     assert numbers(nats_url, sink) == [1, 2, 3]
+
+
+IN_C_CODE = """
+import ctypes
+from mainstay import Backoff, RetryPolicy
+from mainstay.sinks.nats import NatsSink
+sys.setswitchinterval(5.0)  # a thread that waits for the interpreter's lock would be a phantom
+name = sys.argv[3]
+sink = NatsSink(sys.argv[2], stream=name, subject=f"{name}.events", spill=where, strict=IS_STRICT)
+policy = RetryPolicy(name="p", max_attempts=1, retry_on=OSError)
+engine = Engine(sinks=[sink], policies=[policy], default="p")
+
+def fail(name):
+    try:
+        engine.call(name, down)
+    except OSError:
+        pass
+
+def down():
+    raise ConnectionError("down")
+
+def work():
+    fail("child")
+    engine.close()
+
+for _ in range(3):
+    fail("parent")
+    assert sink.flush()
+    assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+    assert reap(in_child(engine.close, fork=ctypes.PyDLL(None).fork)) == 0
+fail("parent")
+engine.close()
+note("lost", sink.stats()["lost"])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_events_of_a_child_that_c_code_has_forked_arrive_once(nats_url, tmp_path, is_strict):
+    """Through a buffer, a thread and a connection of its own; the parent loses none."""
+    name = f"T{uuid4().hex}"
+    run(IN_C_CODE.replace("IS_STRICT", str(is_strict)), tmp_path, nats_url, name)
+    assert (lines(tmp_path, "errors"), lines(tmp_path, "lost")) == ([], ["0"])
+
+    async def read():
+        client = await nats.connect(nats_url)
+        stream = client.jetstream()
+        last = (await stream.stream_info(name)).state.last_seq
+        found = [(await stream.get_msg(name, seq=n)).data for n in range(1, last + 1)]
+        await client.close()
+        return [decode(each) for each in found]
+
+    given_up = [
+        each.operation for each in asyncio.run(read()) if each.event_type != "attempt_failed"
+    ]
+    assert given_up == ["parent", "child"] * 3 + ["parent"]
 
 
 def test_wrong_options_are_told_at_once():

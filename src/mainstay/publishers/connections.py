@@ -1,7 +1,8 @@
 """The connections of a publisher: one for each event loop of this process, replaced when lost.
 
 Clients of brokers belong to the loop that they were opened in, and to the process. A publisher may
-be used from several loops, one after the other or in several threads, and in a forked child.
+be used from several loops, one after the other or in several threads, and in a forked child. There
+a loop of the parent is refused: it would read from the parent's connections.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
-from mainstay.runtime.fork import leave_to_parent, make_lock, reset_in_child
+from mainstay.errors import UsageError
+from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -91,9 +93,12 @@ class LoopConnections(Generic[L]):
         self._opening = opening
         self._lock = make_lock()
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Place[L]] = WeakKeyDictionary()
+        self._inherited: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        """The loops in which the parent of this process has connections."""
         reset_in_child(self, LoopConnections._reset)
 
     def _reset(self) -> None:
+        self._inherited.update(self._places)
         leave_to_parent(dict(self._places))
         self._places = WeakKeyDictionary()
 
@@ -121,6 +126,7 @@ class LoopConnections(Generic[L]):
 
     async def close(self) -> None:
         """Closes the connection of this loop; `get` opens another."""
+        PROCESS.notice()
         with self._lock:
             place = self._places.pop(asyncio.get_running_loop(), None)
         if place is not None:
@@ -130,6 +136,10 @@ class LoopConnections(Generic[L]):
 
     def _place(self) -> _Place[L]:
         loop = asyncio.get_running_loop()
+        PROCESS.notice()  # a child that was forked without hooks
+        if loop in self._inherited:
+            text = "this event loop reads from the connections of the process that was forked here"
+            raise UsageError(text, hint="publish in a loop of the child's own: asyncio.run(...)")
         with self._lock:
             place = self._places.get(loop)
             if place is None:

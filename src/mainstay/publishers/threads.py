@@ -8,7 +8,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstay.core.base.functions import discard, is_awaitable
-from mainstay.runtime.fork import leave_to_parent, make_lock, reset_in_child
+from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,7 @@ class WorkerThreads:
 
     async def run(self, function: Callable[[Message], T], message: Message) -> T:
         """What the function returns; if the caller is cancelled, no caller gets it."""
+        PROCESS.notice()  # a child that was forked without hooks has none of the threads
         with self._lock:
             if self._workers is None:
                 self._workers = ThreadPoolExecutor(self._threads, "mainstay-publish")
@@ -45,6 +46,7 @@ class WorkerThreads:
 
     def close(self) -> None:
         """Ends the threads that are idle; `run` starts others."""
+        PROCESS.notice()
         with self._lock:
             workers, self._workers = self._workers, None
         if workers is not None:

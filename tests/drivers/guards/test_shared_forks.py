@@ -108,6 +108,7 @@ def test_a_probe_of_the_parent_is_no_probe_of_its_child(open_engine, monkeypatch
 
 BY_C_CODE = """
 import ctypes
+sys.setswitchinterval(5.0)
 from mainstay import BreakerSettings, CircuitOpenError, RetryPolicy
 from mainstay.core.circuit.cluster import decode
 from mainstay.drivers.call import call, guard
@@ -137,9 +138,12 @@ engine.close()
 
 
 @needs_fork
-def test_a_circuit_that_opens_in_a_child_of_c_code_is_shared(valkey_url, tmp_path):
+@pytest.mark.parametrize("server", ["valkey_url", "nats_url"])
+def test_a_circuit_that_opens_in_a_child_of_c_code_is_shared(request, server, tmp_path):
     """As one of another node: its parent's threads, which would bring it there, are not there."""
-    run(BY_C_CODE, tmp_path, f"{valkey_url}?prefix={tmp_path.name}:")
+    name = tmp_path.name.replace(".", "-")
+    options = {"valkey_url": f"prefix={name}:", "nats_url": f"bucket={name}"}[server]
+    run(BY_C_CODE, tmp_path, f"{request.getfixturevalue(server)}?{options}")
     assert lines(tmp_path, "errors") == []
     parent, child = lines(tmp_path, "nodes")
     assert parent != child

@@ -75,18 +75,31 @@ def test_a_child_that_was_forked_in_a_call_neither_ends_nor_releases_it(tmp_path
     assert ("forked while the call was under way" in child) == (got == "LeaseLost")
 
 
+BY_C_CODE = """
+import asyncio, ctypes
+sys.setswitchinterval(5.0)  # a thread that waits for the interpreter's lock would be a phantom
+"""
+
+
+def url_at(server, folder):
+    """The line of a program that names a place of its own on a server."""
+    bucket = folder.name.replace(".", "-")
+    name = f"bucket={bucket}" if server.startswith("nats") else f"prefix={bucket}:"
+    return f"url = {f'{server}?{name}'!r}\n"
+
+
 @forks
 @pytest.mark.parametrize(
     ("end", "got"),
     [("raise ValueError('of the child')", "LeaseLost"), ("return 'child'", "LeaseLost")],
 )
+@pytest.mark.parametrize("server", ["valkey_url", "nats_url"])
 def test_a_child_that_c_code_has_forked_in_a_call_leaves_it_to_its_parent(
-    tmp_path, valkey_url, end, got
+    tmp_path, request, server, end, got
 ):
     """No hook has run: the child notices by its process number, before it records anything."""
     program = PROGRAM.replace("os.fork()", "ctypes.PyDLL(None).fork()").replace("END", end)
-    url = f"import ctypes\nurl = {valkey_url!r} + '?prefix={tmp_path.name}:'\n"
-    run(url + program, tmp_path)
+    run(BY_C_CODE + url_at(request.getfixturevalue(server), tmp_path) + program, tmp_path)
     assert len(lines(tmp_path, "effects")) == 1
     assert lines(tmp_path, "meanwhile") == ["Conflict"]
     assert lines(tmp_path, "parents") == ["parent"]
@@ -94,6 +107,23 @@ def test_a_child_that_c_code_has_forked_in_a_call_leaves_it_to_its_parent(
     (child,) = lines(tmp_path, "childs")
     assert child.startswith(got)
     assert "forked while the call was under way" in child
+
+
+@forks
+@pytest.mark.parametrize("server", ["valkey_url", "nats_url"])
+@pytest.mark.parametrize(
+    ("end", "got"), [("sys.exit(0)", "SystemExit"), ("return 'child'", "LeaseLost")]
+)
+def test_a_child_that_c_code_has_forked_in_a_step_leaves_the_saga(
+    tmp_path, request, server, end, got
+):
+    """Nor does it go on with the next step, on a store with a thread or without."""
+    program = STEPS.replace("os.fork()", "ctypes.PyDLL(None).fork()").replace("END", end)
+    run(BY_C_CODE + url_at(request.getfixturevalue(server), tmp_path) + program, tmp_path)
+    assert [line.split()[0] for line in lines(tmp_path, "effects")] == ["first", "second"]
+    assert lines(tmp_path, "parents") == ["ended"]
+    (child,) = lines(tmp_path, "childs")
+    assert child.startswith(got)
 
 
 MEMORY = """

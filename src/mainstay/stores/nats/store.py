@@ -128,6 +128,7 @@ class NatsStore:
 
     def close(self) -> None:
         """Ends the connection and the thread; steps under way fail with StoreUnavailable."""
+        PROCESS.notice()  # before the lock, which a thread of the parent may have
         with self._guard:
             self._is_closed, thread, self._nats_thread = True, self._nats_thread, None
         if thread is not None:
@@ -136,7 +137,7 @@ class NatsStore:
     # --- from here into the thread and back -------------------------------------------------------
 
     def _submit(self, what: str, work: Callable[[NatsStep], Work], seconds: float) -> Future[Any]:
-        _ = PROCESS.pid  # resets the store in a child that was forked without hooks
+        PROCESS.notice()  # resets the store in a child that was forked without hooks
         with self._guard:
             if self._is_closed:
                 raise StoreUnavailable(self.url, what, "it was closed")
