@@ -1,7 +1,9 @@
 """Table 19: the audit log behind a saturated event loop: losses, rate, and the loop's lag.
 
-Tasks ask for 20,000 failing calls a second, more than one loop can make. The unit is the rate at
-which the writer works alone, with a full queue and no loop beside it.
+Tasks ask for 20,000 failing calls a second, then for as many as they can make. The first is judged
+by what is asked for, or by the rate at which the writer works alone, with a full queue and no loop
+beside it, if that is less: a machine that makes all that is asked for is not slow. The second is
+shown beside what loop and writer can reach together, since both need the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 from bench.measure import Effort
@@ -38,9 +41,10 @@ def run(effort: Effort) -> Table:
         for name, where in _places(place).items():
             rows += _rows(name, where, seconds, rounds)
     method = (
-        f"{TASKS:,} asyncio tasks ask for {ASKED:,} calls a second for {seconds:g} s; a call makes"
-        f" three attempts, all fail, six events. Lag: how late a sleep of 5 ms ends. The median of"
-        f" {rounds} rounds, the writer alone and behind the loop in turns."
+        f"{TASKS:,} asyncio tasks ask for {ASKED:,} calls a second for {seconds:g} s, then for as"
+        f" many as they can make; a call makes three attempts, all fail, six events. Lag: how late"
+        f" a sleep of 5 ms ends, in the first. The median of {rounds} rounds, the writer alone and"
+        f" behind the loop in turns."
     )
     return Table("audit_load", "The audit log behind a saturated loop", method, rows)
 
@@ -54,23 +58,48 @@ def _places(place: Path) -> dict[str, Callable[[], str]]:
 
 def _rows(name: str, where: Callable[[], str], seconds: float, rounds: int) -> list[Row]:
     found = [
-        (_alone(where()), _unwritten(where()), _behind(where(), seconds)) for _ in range(rounds)
+        (
+            _alone(where()),
+            _unwritten(where()),
+            _behind(where(), seconds, ASKED),
+            _behind(where(), seconds, inf),
+        )
+        for _ in range(rounds)
     ]
-    alone = statistics.median(rate for rate, _, _ in found)
-    unwritten = statistics.median(rate for _, rate, _ in found)
-    loads = [load for _, _, load in found]
-    rate = statistics.median(load.rate for load in loads)
-    lag = statistics.median(load.lag for load in loads) * 1000
-    lost = sum(load.lost for load in loads)
+    alone, unwritten = (statistics.median(each[n] for each in found) for n in (0, 1))
+    paced, unpaced = ([each[n] for each in found] for n in (2, 3))
+    rate, most = (statistics.median(load.rate for load in loads) for loads in (paced, unpaced))
+    lag = statistics.median(load.lag for load in paced) * 1000
     one_lock = 1 / (1 / alone + 1 / unwritten)
-    note = f"{rate:,.0f} calls/s, {alone:,.0f} alone; {loads[-1].held:,} waits"
-    shared = f"at most {one_lock / alone:.2f} × the writer alone"
+    unit = min(ASKED, alone)
+    note = f"{rate:,.0f} calls/s; {ASKED:,} asked for, {alone:,.0f} alone; {_waits(paced)}"
+    shared = f"{one_lock:,.0f} calls/s, {one_lock / alone:.2f} × the writer alone"
+    is_too_much = one_lock < ASKED
     return [
-        Row(f"{name}: records lost", float(lost), at_most(0), unit=""),
-        Row(f"{name}: calls, × the writer alone", rate / alone, at_least(0.8), note=note),
-        Row(f"{name}: calls, × what one lock allows", rate / one_lock, note=shared),
+        Row(f"{name}: records lost", _lost(paced + unpaced), at_most(0), unit=""),
+        Row(
+            f"{name}: calls, × what is asked for or written", rate / unit, at_least(0.8), note=note
+        ),
+        Row(
+            f"{name}: calls, × what one lock allows",
+            rate / one_lock if is_too_much else None,
+            note=shared if is_too_much else f"{shared}: more than is asked for",
+        ),
+        Row(
+            f"{name}: as many as can be made, × what one lock allows",
+            most / one_lock,
+            note=f"{most:,.0f} calls/s; {_waits(unpaced)}",
+        ),
         Row(f"{name}: the loop's lag, p99", lag, at_most(20), unit="ms"),
     ]
+
+
+def _waits(loads: list[Load]) -> str:
+    return f"{loads[-1].held:,} waits"
+
+
+def _lost(loads: list[Load]) -> float:
+    return float(sum(load.lost for load in loads))
 
 
 def _alone(where: str) -> float:
@@ -142,11 +171,11 @@ class Load:
         self.rate, self.lag, self.lost, self.held = rate, lag, lost, held
 
 
-def _behind(where: str, seconds: float) -> Load:
+def _behind(where: str, seconds: float, asked: float) -> Load:
     log = AuditLog(where, spill=False)
     engine = Engine(policies=[POLICY], sinks=[log])
     start = time.perf_counter()
-    made, lags = asyncio.run(_saturated(engine, seconds))
+    made, lags = asyncio.run(_saturated(engine, seconds, asked))
     assert log.flush(60)
     spent = time.perf_counter() - start
     stats = log.stats()
@@ -158,8 +187,8 @@ def _behind(where: str, seconds: float) -> Load:
     return Load(made / spent, lag, max(verdict.lost, log.stats()["lost"]), stats["held"])
 
 
-async def _saturated(engine: Engine, seconds: float) -> tuple[int, list[float]]:
-    """How many calls were made, and the loop's lags."""
+async def _saturated(engine: Engine, seconds: float, rate: float) -> tuple[int, list[float]]:
+    """How many calls were made of those that were asked for a second, and the loop's lags."""
     fetch = engine.protect("bench")(_afail)
     start, made, lags = time.perf_counter(), 0, list[float]()
     end, is_over = start + seconds, False
@@ -168,7 +197,7 @@ async def _saturated(engine: Engine, seconds: float) -> tuple[int, list[float]]:
         nonlocal made
         asked = 0
         while (now := time.perf_counter()) < end:
-            due = start + (asked * TASKS + task) / ASKED
+            due = start + (asked * TASKS + task) / rate
             if due > now:
                 await asyncio.sleep(due - now)
             asked += 1
