@@ -34,10 +34,9 @@ async def main():  # a child ends at once: to unwind the loop would end its epol
 asyncio.run(main())
 """
 BY_C_CODE = """
-import asyncio, ctypes
+import asyncio
 from mainstay.errors import UsageError
 from mainstay.publishers import Message, open_publisher
-sys.setswitchinterval(5.0)  # a thread that waits for the interpreter's lock would be a phantom
 publisher, loop = open_publisher(sys.argv[2]), asyncio.new_event_loop()
 
 def publish(name, loop):
@@ -59,8 +58,8 @@ def idle():
 
 for number in range(3):
     publish(f"parent-{number}", loop)
-    assert reap(in_child(lambda: work(number), fork=ctypes.PyDLL(None).fork)) == 0
-    assert reap(in_child(idle, fork=ctypes.PyDLL(None).fork)) == 0
+    assert reap(in_child(lambda: work(number), fork=fork_in_c)) == 0
+    assert reap(in_child(idle, fork=fork_in_c)) == 0
 publish("parent-3", loop)
 loop.run_until_complete(publisher.close())
 """

@@ -11,10 +11,9 @@ from tests.crash.forks import lines, run
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 PROGRAM = """
-import asyncio, ctypes
+import asyncio
 from mainstay.core.base.change import Change
 from mainstay.stores.open import open_store
-sys.setswitchinterval(5.0)  # a thread that waits for the interpreter's lock would be a phantom
 store = open_store(sys.argv[2])
 
 def put(key, data):
@@ -45,7 +44,7 @@ store.close()
 WAYS = [
     (server, fork)
     for server in ("valkey_url", "postgres_url", "nats_url")
-    for fork in ("os.fork", "ctypes.PyDLL(None).fork")
+    for fork in ("os.fork", "fork_in_c")
 ]
 
 
@@ -59,9 +58,7 @@ def test_a_child_neither_uses_nor_closes_the_connections_of_its_parent(
 
 
 UNDER_WAY = """
-import ctypes
 from mainstay.core.idempotency.record import decode
-sys.setswitchinterval(5.0)
 engine = Engine(sys.argv[2], sinks=[], audit=False, purge=None)
 options = {"lease": 1.5, "idempotency": "idempotent", "on_conflict": "raise"}
 began, ends = threading.Event(), threading.Event()
@@ -90,7 +87,7 @@ caller.start()
 began.wait()
 time.sleep(2.0)  # a renewal is made meanwhile
 for _ in range(3):
-    assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+    assert reap(in_child(work, fork=fork_in_c)) == 0
     time.sleep(0.7)
 ends.set()
 caller.join()
@@ -111,8 +108,6 @@ def test_a_call_that_is_under_way_in_the_parent_is_left_to_it(tmp_path, nats_url
 
 
 HELD = """
-import ctypes
-sys.setswitchinterval(5.0)
 engine = Engine(sys.argv[2], sinks=[], audit=False, purge=None)
 store = engine.store
 store.read("forked", "first")
@@ -126,7 +121,7 @@ def hold():
 holder = threading.Thread(target=hold)
 holder.start()
 held.wait()
-children = [in_child(work, fork=ctypes.PyDLL(None).fork) for work in (
+children = [in_child(work, fork=fork_in_c) for work in (
     store.close, lambda: store.read("forked", "first"), lambda: store.scan("forked"),
 )]
 late = time.monotonic() + 20.0

@@ -107,8 +107,6 @@ def test_a_probe_of_the_parent_is_no_probe_of_its_child(open_engine, monkeypatch
 
 
 BY_C_CODE = """
-import ctypes
-sys.setswitchinterval(5.0)
 from mainstay import BreakerSettings, CircuitOpenError, RetryPolicy
 from mainstay.core.circuit.cluster import decode
 from mainstay.drivers.call import call, guard
@@ -117,7 +115,6 @@ rules = BreakerSettings(failure_threshold=1, recovery_timeout=600.0)
 once = RetryPolicy(name="once", max_attempts=1)
 engine = Engine(sys.argv[2], sinks=[], breaker=rules, policies=[once], default="once", share=3600.0)
 engine.call("first", int)
-time.sleep(0.5)  # a thread that waits for the interpreter's lock would be a phantom in the child
 
 def down():
     raise ConnectionError("down")
@@ -130,7 +127,7 @@ def work():
     os._exit(0)  # nothing is flushed: the opening is there by now
 
 note("nodes", engine._sharing.node)
-assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+assert reap(in_child(work, fork=fork_in_c)) == 0
 seats = decode(engine.store.read("circuits", "pay")[0]).seats
 note("seats", *[f"{name} {seat.circuit.state.value}" for name, seat in seats.items()])
 engine.close()

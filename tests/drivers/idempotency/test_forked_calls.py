@@ -75,12 +75,6 @@ def test_a_child_that_was_forked_in_a_call_neither_ends_nor_releases_it(tmp_path
     assert ("forked while the call was under way" in child) == (got == "LeaseLost")
 
 
-BY_C_CODE = """
-import asyncio, ctypes
-sys.setswitchinterval(5.0)  # a thread that waits for the interpreter's lock would be a phantom
-"""
-
-
 def url_at(server, folder):
     """The line of a program that names a place of its own on a server."""
     bucket = folder.name.replace(".", "-")
@@ -98,8 +92,8 @@ def test_a_child_that_c_code_has_forked_in_a_call_leaves_it_to_its_parent(
     tmp_path, request, server, end, got
 ):
     """No hook has run: the child notices by its process number, before it records anything."""
-    program = PROGRAM.replace("os.fork()", "ctypes.PyDLL(None).fork()").replace("END", end)
-    run(BY_C_CODE + url_at(request.getfixturevalue(server), tmp_path) + program, tmp_path)
+    program = PROGRAM.replace("os.fork()", "fork_in_c()").replace("END", end)
+    run(url_at(request.getfixturevalue(server), tmp_path) + program, tmp_path)
     assert len(lines(tmp_path, "effects")) == 1
     assert lines(tmp_path, "meanwhile") == ["Conflict"]
     assert lines(tmp_path, "parents") == ["parent"]
@@ -118,8 +112,8 @@ def test_a_child_that_c_code_has_forked_in_a_step_leaves_the_saga(
     tmp_path, request, server, end, got
 ):
     """Nor does it go on with the next step, on a store with a thread or without."""
-    program = STEPS.replace("os.fork()", "ctypes.PyDLL(None).fork()").replace("END", end)
-    run(BY_C_CODE + url_at(request.getfixturevalue(server), tmp_path) + program, tmp_path)
+    program = STEPS.replace("os.fork()", "fork_in_c()").replace("END", end)
+    run(url_at(request.getfixturevalue(server), tmp_path) + program, tmp_path)
     assert [line.split()[0] for line in lines(tmp_path, "effects")] == ["first", "second"]
     assert lines(tmp_path, "parents") == ["ended"]
     (child,) = lines(tmp_path, "childs")
@@ -127,7 +121,6 @@ def test_a_child_that_c_code_has_forked_in_a_step_leaves_the_saga(
 
 
 MEMORY = """
-import ctypes
 engine = Engine("memory://", sinks=[], audit=False, purge=None)
 options = {"lease": 0.6, "idempotency": "idempotent", "wait": 60.0}
 
@@ -149,8 +142,7 @@ def work():
         each.join()
 
 engine.operation("first", key="k", lease=600.0).call(int)  # the thread that renews is started
-time.sleep(0.5)  # and waits: if it waited for the interpreter's lock, it would in the child too
-assert reap(in_child(work, fork=ctypes.PyDLL(None).fork)) == 0
+assert reap(in_child(work, fork=fork_in_c)) == 0
 engine.close()
 """
 
