@@ -1289,11 +1289,11 @@ def test_a_lease_that_was_lost_sends_its_response_and_records_nothing(caplog):
 
 
 class LateStore(MemoryStore):
-    """A store whose next answers to claims come 31 s late; `meanwhile` is done before each."""
+    """A store whose next answers to claims come late; `meanwhile` is done before each."""
 
-    def __init__(self, late, passes, meanwhile=lambda store, address: None):
+    def __init__(self, late, passes, seconds=31.0, meanwhile=lambda store, address: None):
         super().__init__()
-        self.late, self.claims = late, 0
+        self.late, self.claims, self._seconds = late, 0, seconds
         self._passes, self._meanwhile = passes, meanwhile
 
     async def atransact(self, space, key, decide):
@@ -1302,7 +1302,7 @@ class LateStore(MemoryStore):
             self.claims += 1
             if self.late:
                 self.late -= 1
-                getattr(clock.current, self._passes)(31.0)
+                getattr(clock.current, self._passes)(self._seconds)
                 self._meanwhile(self, key)
         return reply
 
@@ -1333,6 +1333,49 @@ def test_a_claim_that_is_answered_after_its_lease_is_made_again(passes):
     assert (left, store.claims) == ([30.0], 2)
 
 
+def lease_left(store):
+    """The seconds that the store still gives a request."""
+    ((_, value),) = store.scan(SPACE)
+    return json.loads(value)["lease_until"] - clock.current.wall()
+
+
+def test_a_lease_whose_claim_took_long_is_renewed_in_time(passes):
+    """Its thirds count from when it was sent, not from when it was answered."""
+    store, left = LateStore(1, passes, 25.0), []
+
+    async def app(scope, receive, send):
+        for _ in range(12):
+            left.append(lease_left(store))
+            await asyncio.sleep(1.0)
+        await PlainTextResponse("done")(scope, receive, send)
+
+    with virtual_time():
+        guard = guarded(app, Engine(store, sinks=[]), lease=30.0)
+        (response,) = ask(guard, keyed(1))
+    assert (response.text, store.claims) == ("done", 1)
+    assert left[0] == 5.0
+    assert min(left[1:]) > 15.0
+
+
+def test_a_lease_that_ran_out_while_the_machine_slept_is_renewed_when_it_wakes():
+    """Not when a third of it would be over in time awake."""
+    store, left = MemoryStore(), []
+
+    async def app(scope, receive, send):
+        await asyncio.sleep(5.0)
+        clock.current.suspend(3600.0)
+        left.append(lease_left(store))
+        await asyncio.sleep(1.5)
+        left.append(lease_left(store))
+        await PlainTextResponse("done")(scope, receive, send)
+
+    with virtual_time():
+        guard = guarded(app, Engine(store, sinks=[]), lease=30.0)
+        (response,) = ask(guard, keyed(1))
+    assert response.text == "done"
+    assert (left[0] < 0.0, left[1] > 28.0) == (True, True)
+
+
 def test_a_key_that_was_taken_before_the_answer_to_its_claim_is_left_to_the_other(passes):
     """The application is not asked a second time; the repeat after it gets the other's response."""
     ran = []
@@ -1346,7 +1389,7 @@ def test_a_key_that_was_taken_before_the_answer_to_its_claim_is_left_to_the_othe
         ran.append(1)
 
     with virtual_time():
-        store = LateStore(1, passes, taken)
+        store = LateStore(1, passes, meanwhile=taken)
         guard = guarded(app, Engine(store, sinks=[]), lease=30.0, on_crash="retry")
         (response,) = ask(guard, post())
     assert (response.status_code, problem(response)["code"], ran) == (409, "in_flight", [])

@@ -37,6 +37,19 @@ def test_each_system_has_its_own_name_for_the_clock_that_goes_on(monkeypatch, pl
     assert (chosen is time.monotonic) if name is None else (chosen() == 77.0)
 
 
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_system_that_has_the_name_and_not_the_clock_has_another(monkeypatch, platform):
+    """As WebAssembly has it: no lease could be taken, nor mainstay be loaded with SQLite."""
+
+    def refused(number):
+        raise OSError(22, "Invalid argument")
+
+    for each in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC_RAW"):
+        monkeypatch.setattr(time, each, 77, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", refused, raising=False)
+    assert steady_clock(platform) is time.monotonic
+
+
 def test_a_clock_that_is_installed_measures_leases_too():
     """One that knows no sleep of the machine does so by its monotonic reading."""
 

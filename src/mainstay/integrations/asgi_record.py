@@ -78,6 +78,8 @@ SPACE = Space.RECORDS.value
 
 _CLAIMS = 3
 """How often a key is claimed, if each answer comes after the lease of the claim."""
+_LONGEST_WAIT = 1.0
+"""Seconds between two looks at the time while a lease is kept."""
 _PATIENCE = (0.1, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the tries of a step that the store did not take."""
 
@@ -94,7 +96,9 @@ class _Site:
 class Claim:
     """One request's hold on its record."""
 
-    __slots__ = ("_engine", "_identity", "_is_counted", "_quota", "address", "call", "epoch")
+    __slots__ = (
+        "_engine", "_identity", "_is_counted", "_quota", "_sent", "address", "call", "epoch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -110,6 +114,9 @@ class Claim:
         self.address = address
         self._identity = identity
         self._is_counted = False
+        self._sent = 0.0
+        """When the present claim was sent, or later: its lease is certain for its length from then
+        on."""
         self.epoch = 0
 
     async def begin(self, begin: Begin) -> Any:
@@ -119,9 +126,9 @@ class Claim:
         unavailable, and the claim is released.
         """
         for _ in range(_CLAIMS):
-            sent = clock.steady()
+            self._sent = clock.steady()
             seen = await self._seen(begin)
-            if not isinstance(seen, Run) or clock.steady() - sent < self.call.lease:
+            if not isinstance(seen, Run) or clock.steady() - self._sent < self.call.lease:
                 return seen
         await self.finish(Release(self.call.owner, self.epoch))
         reason = f"each of {_CLAIMS} claims took longer than the lease of {self.call.lease:g} s"
@@ -189,11 +196,20 @@ class Claim:
         )
 
     async def keep_alive(self) -> None:
-        """Renews the lease at every third of it, until it is lost or this is cancelled."""
+        """Renews the lease at every third of it, until it is lost or this is cancelled.
+
+        A third counts from when the request was sent, since the store's lease began before its
+        answer; and a sleep of the loop stands still while the machine sleeps.
+        """
         renew = Renew(self.call.owner, self.epoch, self.call.lease)
+        third = self.call.lease / 3.0
         while True:
-            await asyncio.sleep(self.call.lease / 3.0)
-            with suppress(Exception):  # the store is unavailable: the next turn tries again
+            left = self._sent + third - clock.steady()
+            if left > 0.0:
+                await asyncio.sleep(min(left, _LONGEST_WAIT))
+                continue
+            self._sent = clock.steady()
+            with suppress(Exception):  # the store is unavailable: it is tried again after a third
                 if isinstance(await self.step(renew), Lost):
                     return
 

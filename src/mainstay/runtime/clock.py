@@ -29,14 +29,21 @@ def steady_clock(platform: str = sys.platform) -> Callable[[], float]:
 
     On Linux time.monotonic() does not, nor on macOS (`mach_absolute_time`); there the name of the
     clock that does is another one. On Windows time.monotonic() goes on: up to Python 3.12 it is
-    `GetTickCount64`, since then `QueryPerformanceCounter`, and both include sleep.
+    `GetTickCount64`, since then `QueryPerformanceCounter`, and both include sleep. A system may
+    have the name of a clock and refuse to read it.
 
     >>> steady_clock()() > 0.0
     True
     """
     name = "CLOCK_MONOTONIC_RAW" if platform == "darwin" else "CLOCK_BOOTTIME"
     number = getattr(time, name, None)
-    return time.monotonic if number is None else partial(time.clock_gettime, number)
+    if number is None:
+        return time.monotonic
+    try:
+        time.clock_gettime(number)
+    except OSError:
+        return time.monotonic
+    return partial(time.clock_gettime, number)
 
 
 class SystemClock:
