@@ -50,7 +50,10 @@ def until_free(step: Callable[[], Done], timeout: float) -> Done:
 
 
 class LockWait:
-    """The time that a step may wait for SQLite's lock, from when it is first found taken.
+    """The time that a step may wait for SQLite's lock, with the slice in which it was found taken.
+
+    The last try begins a slice before the end, so that both slices are in the time. A step begins
+    without a look at a clock; a busy machine prolongs the two slices, and nothing else.
 
     Args:
         timeout: seconds.
@@ -61,7 +64,7 @@ class LockWait:
 
     def __init__(self, timeout: float, until: float | None = None) -> None:
         self._timeout = timeout
-        end, until = clock.SYSTEM.monotonic() + timeout - SLICE, until or deadline()
+        end, until = clock.SYSTEM.monotonic() + timeout - 2.0 * SLICE, until or deadline()
         self._end, self._is_cut = min(end, until), until < end
 
     def goes_on(self) -> bool:
