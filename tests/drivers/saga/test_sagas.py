@@ -33,6 +33,7 @@ from mainstay.core.saga.state import decode
 from mainstay.drivers.saga.records import OPEN_SAGAS, SPACE
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
+from tests.processes import wait_until
 
 SECRET = "correct horse battery"
 ONCE = RetryPolicy(max_attempts=1)
@@ -1155,6 +1156,22 @@ def test_a_renewal_that_is_answered_after_its_lease_is_none(run, is_taken, times
         with pytest.raises(LeaseLost):
             run(engine, saga, id="1")
         assert attempts == [1]
+
+
+@pytest.mark.req("EF-14")
+@pytest.mark.parametrize("passes", ["advance", "suspend"])
+def test_the_first_renewal_counts_from_when_the_claim_was_sent(run, passes):
+    """The answer took most of the lease: another third of it would be after its end."""
+    store = Late()
+
+    def left():
+        ((_, value),) = store.scan(SPACE)
+        return decode(value).lease_until - time.wall()
+
+    with virtual_time() as time, Engine(store, sinks=[]) as engine:
+        store.delays.append(lambda: getattr(time, passes)(250.0))
+        step = SagaStep("a", lambda: wait_until(lambda: left() > 290.0, "a renewal", 15.0))
+        assert run(engine, Saga("t", [step], lease=300.0), id="1").results["a"]
 
 
 def test_a_lease_that_may_be_over_is_renewed_before_a_step(engine, run):

@@ -13,6 +13,7 @@ from mainstay.drivers.pipeline.records import RUNS
 from mainstay.profiles.pipelines import Governance, Pipeline, Stage
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
+from tests.processes import wait_until
 
 LEASE = 30.0
 PATIENT = RetryPolicy(
@@ -129,6 +130,22 @@ def test_a_renewal_that_is_answered_after_its_lease_is_none(run, times, ends):
     with virtual_time() as time, engine_of(store) as engine:
         assert run(engine, load) == ends
     assert len(attempts) == (2 if ends else 1)
+
+
+@pytest.mark.parametrize("passes", ["advance", "suspend"])
+def test_the_first_renewal_counts_from_when_the_claim_was_sent(run, passes):
+    """The answer took most of the lease: another third of it would be after its end."""
+    store, long = Late(), 300.0
+
+    def left():
+        return decode(store.read(RUNS, "p/r")[0]).lease_until - time.wall()
+
+    def load(ctx):
+        wait_until(lambda: left() > 290.0, "a renewal", 15.0)
+
+    with virtual_time() as time, engine_of(store) as engine:
+        store.delays.append(lambda: getattr(time, passes)(250.0))
+        assert run(engine, load, lease=long)
 
 
 def test_a_gate_that_waits_for_longer_than_the_lease_lets_no_attempt_begin(tmp_path):

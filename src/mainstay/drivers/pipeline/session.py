@@ -58,7 +58,8 @@ class PipelineRun:
 
     def __enter__(self) -> Self:
         self._context.__enter__()
-        LEASE_RENEWAL.start(self.lease)
+        lease = self.lease
+        LEASE_RENEWAL.start(lease, clock.steady() - lease.until + lease.length)
         return self
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:

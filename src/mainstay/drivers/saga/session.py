@@ -82,7 +82,8 @@ class SagaRun:
     def __enter__(self) -> Self:
         if self._context is not None:
             self._context.__enter__()
-        LEASE_RENEWAL.start(self.lease)
+        lease = self.lease
+        LEASE_RENEWAL.start(lease, clock.steady() - lease.until + lease.length)
         return self
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
