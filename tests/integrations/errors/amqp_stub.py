@@ -1,7 +1,8 @@
 """A broker of AMQP 0-9-1 on loopback that greets, opens a connection, and then closes it.
 
 `close` is the code and text with which the opening of a channel is answered (of the connection, or
-of the channel if `of_channel`); `greeting` is sent in place of the first frame.
+of the channel if `of_channel`); `greeting` is sent in place of the first frame, and the frame
+`first` as soon as the connection is open. If it `cancels`, it ends each consumer at once.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ ANSWERS = {
     "Connection.CloseOk": None,
     "Channel.Close": commands.Channel.CloseOk(),
     "Channel.CloseOk": None,
+    "Heartbeat": None,
     "Confirm.Select": commands.Confirm.SelectOk(),
 }
 """What every client is answered with, and what needs no answer."""
@@ -35,6 +37,8 @@ class AmqpStub:
         self.mechanisms = MECHANISMS
         self.version = 9
         self.capabilities = {"publisher_confirms": True, "basic.nack": True}
+        self.first = None
+        self.cancels = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -68,6 +72,10 @@ class AmqpStub:
                 if answer is not None:
                     is_whole = answer.name.startswith("Connection")
                     self._send(wire, answer, 0 if is_whole else channel)
+                if frame.name == "Connection.Open" and self.first is not None:
+                    self._send(wire, self.first)
+                if frame.name == "Basic.Consume" and self.cancels:
+                    self._send(wire, commands.Basic.Cancel(frame.consumer_tag, True), channel)
 
     def _answer(self, frame):
         """What a frame of the client is answered with; None if with nothing."""

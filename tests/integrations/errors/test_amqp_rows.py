@@ -6,12 +6,18 @@ are those of the specification's section 1.2.
 
 import asyncio
 import contextlib
+import socket
+import ssl
 
 import aio_pika
+import aio_pika.patterns
 import aio_pika.pool
+import aiormq
 import pamqp.frame
 import pika
 import pika.adapters.select_connection
+import pika.adapters.utils.connection_workflow
+import pika.adapters.utils.selector_ioloop_adapter
 import pika.channel
 import pika.data
 import pika.exceptions
@@ -60,7 +66,7 @@ def broker():
 @pytest.fixture(autouse=True)
 def _by_default(broker):
     broker.close, broker.of_channel, broker.greeting = (320, "as asked"), False, None
-    broker.mechanisms = MECHANISMS
+    broker.mechanisms, broker.first = MECHANISMS, None
 
 
 def by_pika(broker):
@@ -142,6 +148,51 @@ def test_a_broker_without_confirmations(broker):
         broker.capabilities = kept
 
 
+@contextlib.asynccontextmanager
+async def channel_of_aiormq(broker):
+    """A channel that the stub leaves open."""
+    broker.of_channel = True
+    connection = await aiormq.connect(f"amqp://guest:guest@127.0.0.1:{broker.port}/")
+    try:
+        yield await connection.channel()
+    finally:
+        await connection.close()
+
+
+async def consumed_twice_by_aiormq(broker):
+    async with channel_of_aiormq(broker) as channel:
+        for _ in range(2):
+            await channel.basic_consume("q", print, consumer_tag="tag")
+
+
+async def nacked_by_aiormq(broker):
+    broker.capabilities = {"publisher_confirms": True}
+    async with channel_of_aiormq(broker) as channel:
+        await channel.basic_nack(1)
+
+
+async def executed(_broker):
+    """What a master of aio-pika answers a message with that has no arguments by name."""
+    await aio_pika.patterns.Master.execute(print, ["no", "names"])
+
+
+AIORMQ = {
+    "aiormq.exceptions.DuplicateConsumerTag": consumed_twice_by_aiormq,
+    "aiormq.exceptions.MethodNotImplemented": nacked_by_aiormq,
+    "aio_pika.patterns.master.RejectMessage": executed,
+}
+
+
+@pytest.mark.parametrize("row", AIORMQ)
+def test_what_aio_pika_decides_by_itself(broker, row):
+    """Before anything is sent."""
+    kept = broker.capabilities
+    try:
+        comes_to(row, lambda: AIORMQ[row](broker))
+    finally:
+        broker.capabilities = kept
+
+
 @pytest.mark.parser
 def test_contents_that_do_not_fit_their_header():
     """What assembles a message of its frames finds it."""
@@ -213,6 +264,126 @@ def test_what_pika_hands_to_a_callback(broker):
     comes_to(
         "AMQPConnectionWorkflowAborted", lambda: by_callback(broker.port, lambda flow: flow.abort())
     )
+
+
+def unsupported(broker):
+    """The first frame of the broker ends the connection."""
+    broker.greeting = pamqp.frame.marshal(commands.Connection.Close(501, "as asked", 0, 0), 0)
+    by_pika(broker)
+
+
+def blocked(broker):
+    """A broker without memory, for longer than the client waits."""
+    broker.first, broker.of_channel = commands.Connection.Blocked("low on memory"), True
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", broker.port, heartbeat=0, blocked_connection_timeout=0.01
+    )
+    connection = pika.BlockingConnection(parameters)
+    for _ in range(600):
+        connection.process_data_events(0.1)
+
+
+class Hurried(pika.adapters.select_connection.IOLoop):
+    """A loop on which a second takes a millisecond."""
+
+    def call_later(self, delay, callback):
+        return super().call_later(delay / 1000, callback)
+
+
+def by_select(broker, act, loop=None, **settings):
+    """What pika hands to the callbacks of a connection; `act` is called with it at once."""
+    loop = loop or pika.adapters.select_connection.IOLoop()
+    found = []
+
+    def ended(_connection, reason):
+        found.append(reason)
+        loop.stop()
+
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", broker.port, socket_timeout=60_000, stack_timeout=60_000, **settings
+    )
+    made = pika.SelectConnection(
+        parameters, on_open_error_callback=ended, on_close_callback=ended, custom_ioloop=loop
+    )
+    act(made)
+    loop.start()
+    loop.close()
+    raise handed(found[0])
+
+
+def got_twice(broker):
+    """A second `basic_get` before the first one was answered."""
+    found = []
+
+    def ask(channel):
+        channel.basic_get("q", print)
+        try:
+            channel.basic_get("q", print)
+        except pika.exceptions.DuplicateGetOkCallback as error:
+            found.append(error)
+            channel.connection.close()
+
+    def prepare(made):
+        made.add_on_open_callback(lambda _: made.channel(on_open_callback=ask))
+
+    broker.of_channel = True
+    with contextlib.suppress(pika.exceptions.ConnectionClosed):
+        by_select(broker, prepare, heartbeat=0)
+    raise found[0]
+
+
+def connector(port, act=None, **settings):
+    """What pika hands over that connects to one address."""
+    loop = pika.adapters.select_connection.IOLoop()
+    found = []
+
+    def done(result):
+        found.append(result)
+        loop.stop()
+
+    workflow = pika.adapters.utils.connection_workflow
+    made = workflow.AMQPConnector(
+        lambda parameters: pika.SelectConnection(
+            parameters, custom_ioloop=loop, internal_connection_workflow=False
+        ),
+        pika.adapters.utils.selector_ioloop_adapter.SelectorIOServicesAdapter(loop),
+    )
+    address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
+    parameters = pika.ConnectionParameters("127.0.0.1", port, socket_timeout=30, **settings)
+    made.start(address, parameters, done)
+    if act is not None:
+        act(made)
+    loop.start()
+    loop.close()
+    raise handed(found[0])
+
+
+def without_tls(broker):
+    options = pika.SSLOptions(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "localhost")
+    broker.greeting = b"AMQP\x00\x00\x09\x01"
+    connector(broker.port, ssl_options=options)
+
+
+CONNECTING = {
+    "exceptions.IncompatibleProtocolError otherwise": unsupported,
+    "exceptions.ConnectionBlockedTimeout": blocked,
+    "exceptions.AMQPHeartbeatTimeout": lambda broker: by_select(
+        broker, lambda _: None, Hurried(), heartbeat=20
+    ),
+    "exceptions.ConnectionOpenAborted": lambda broker: by_select(broker, lambda made: made.close()),
+    "exceptions.DuplicateGetOkCallback": got_twice,
+    "AMQPConnectorAborted": lambda broker: connector(broker.port, lambda made: made.abort()),
+    "AMQPConnectorWrongState": lambda _: pika.adapters.utils.connection_workflow.AMQPConnector(
+        None, None
+    ).abort(),
+    "AMQPConnectorTransportSetupError wraps": without_tls,
+}
+
+
+@pytest.mark.parametrize("row", CONNECTING)
+def test_how_a_connection_of_pika_ends(broker, row):
+    """As the broker has it, or the caller."""
+    comes_to(row, lambda: CONNECTING[row](broker))
 
 
 def test_what_the_caller_closes_himself(broker):

@@ -11,6 +11,7 @@ import threading
 
 import aio_pika
 import aio_pika.exceptions
+import aio_pika.patterns
 import aiormq.exceptions
 import pamqp.exceptions
 import pika
@@ -20,6 +21,7 @@ import pytest
 from mainstay.integrations.errors.pika import REPLIES
 from mainstay.testing import FaultProxy
 from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, recipe, seen, tried
+from tests.integrations.errors.rows import comes_to
 from tests.processes import wait_until
 from tests.servers.rabbitmq import start_rabbitmq
 
@@ -261,6 +263,60 @@ def test_aio_pika_is_refused(server):
         error, count = tried(talking(at(server.port), act))
         assert judged(error) == (kind, "aio_pika"), (act, error)
         assert count == (3 if kind.startswith(("overload", "transient")) else 1)
+
+
+class Wording(aio_pika.patterns.RPC):
+    """Answers with the text of an exception, which its caller can read without the class."""
+
+    def serialize_exception(self, exception):
+        return repr(exception)
+
+
+def calling(kind, name):
+    """Calls one of the functions at the other side of a queue, of which there is `fail` alone."""
+
+    async def fail():
+        raise OSError("at the other side")
+
+    async def act(channel):
+        rpc = await kind.create(channel)
+        try:
+            await rpc.register("fail", fail, exclusive=True)
+            await rpc.call(name)
+        finally:
+            await rpc.close()
+
+    return act
+
+
+async def acknowledged_twice(channel):
+    queue = await channel.declare_queue("twice", exclusive=True)
+    await channel.default_exchange.publish(aio_pika.Message(b"x"), "twice")
+    message = await queue.get()
+    for _ in range(2):
+        await message.ack()
+
+
+PATTERNS = {
+    "patterns.rpc.RPCException": calling(Wording, "fail"),
+    "patterns.rpc.JsonRPCError": calling(aio_pika.patterns.JsonRPC, "fail"),
+    "exceptions.MessageProcessError phase returned": calling(Wording, "nothing"),
+    "exceptions.MessageProcessError otherwise": acknowledged_twice,
+}
+
+
+@pytest.mark.parametrize("row", PATTERNS)
+def test_what_aio_pika_makes_of_messages(server, row):
+    """A function behind a queue that fails, one that is not there, and a message that was done."""
+
+    async def run():
+        connection = await aio_pika.connect(at(server.port))
+        try:
+            await PATTERNS[row](await connection.channel())
+        finally:
+            await connection.close()
+
+    comes_to(f"aio_pika.{row}", run)
 
 
 # --- both -----------------------------------------------------------------------------------------

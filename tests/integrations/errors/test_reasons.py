@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.integrations.errors import table
+from tests.integrations.errors.raw_server import scripted
 from tests.integrations.errors.walk import REAL_NAMES
 from tests.servers import http_faults
 from tools import provoked
@@ -306,6 +307,15 @@ def test_codes_that_have_a_class_in_pymongo():
     assert {name.rpartition(" ")[2] for _, name, _ in given} == {"43", "50"}
 
 
+def test_aiormq_has_one_class_for_a_connection_that_ends():
+    """It would raise another for an EOFError, which its reader lets out no more."""
+    aiormq = importlib.import_module("aiormq")
+    with scripted(b"") as port, pytest.raises(ConnectionError) as caught:
+        asyncio.run(aiormq.connect(f"amqp://127.0.0.1:{port}/"))
+    assert type(caught.value) is aiormq.exceptions.AMQPConnectionError
+    assert len(rows("aiormq raises AMQPConnectionError")) == 1
+
+
 def test_states_that_are_no_errors():
     """00 is success; a driver has no class for it."""
     psycopg = importlib.import_module("psycopg.errors")
@@ -365,6 +375,7 @@ CHECKED = (
     "a class of SQLSTATEs", "of versions before", "of redis-py 5", "of Python 3.10",
     "for an SQLite before", "this Python has MD5", "py-consul has classes",
     "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises",
+    "aiormq raises AMQPConnectionError",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ that was not made and for one that was lost; its text has the phase.
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Table
+from mainstay.core.known.table import Cases, Row, Table
 from mainstay.integrations.errors import pika
 from mainstay.integrations.errors.pika import (
     CLOSED,
@@ -43,6 +43,10 @@ def _phase(error: BaseException) -> list[str]:
     return ["connecting"] if "Connect call failed" in text or "resolution" in text else []
 
 
+def _returned(error: BaseException) -> list[str]:
+    return ["returned"] if error.args[0] == "Message has been returned" else []
+
+
 def _frame(error: Any) -> list[str | int | None]:
     """What came back: a refusal, or the message with a reply code."""
     frame = error.frame
@@ -53,7 +57,7 @@ _BASE = Row(Kind.UNKNOWN, "a base class, which aio-pika itself does not raise")
 _OWN = Row(Kind.UNKNOWN, "raised by a handler, to answer a message")
 _BY_REPLY = Cases(_reply, REPLIES, otherwise=LOST, of="reply code")
 _NOT_ALLOWED = Cases(_limit, REPLIES, otherwise=REPLIES[530], of="reply code")
-_REMOTE = Inner("__cause__", otherwise=Row(Kind.UNKNOWN, "the function at the other side failed"))
+_REMOTE = Row(Kind.UNKNOWN, "the function at the other side failed", ambiguous=True)
 
 _AIORMQ: dict[str, Entry] = {
     "AMQPError": _BASE,
@@ -136,7 +140,9 @@ TABLE = Table(
         **_BEFORE,
         **{f"aiormq.exceptions.{name}": entry for name, entry in _AIORMQ.items()},
         **{f"pamqp.exceptions.{name}": entry for name, entry in _PAMQP.items()},
-        "aio_pika.exceptions.MessageProcessError": WRONG,
+        "aio_pika.exceptions.MessageProcessError": Cases(
+            _returned, {"returned": UNROUTABLE}, otherwise=WRONG, of="phase"
+        ),
         "aio_pika.exceptions.QueueEmpty": Row(Kind.PERMANENT, "the queue is empty at present"),
         "aio_pika.patterns.master.MessageProcessingError": _OWN,
         "aio_pika.patterns.master.NackMessage": _OWN,
