@@ -1,11 +1,13 @@
 """nats-py against a real NATS server that ends, hangs and refuses, and behind a proxy.
 
-Raised by the test itself, and not by a server: answers of a cluster (10005 to 10009, 10040, 10118,
-10119), of accounts with limits (10002, 10023, 10028, 10047), 10167, and the deprecated names.
+Another client gives the answers of a cluster (10005 to 10009, 10040, 10118, 10119), of accounts
+with limits (10002, 10023, 10028, 10047), and 10167, in the place of JetStream. Raised by the test
+itself: the deprecated names.
 """
 
 import asyncio
 import contextlib
+import json
 
 import nats
 import nats.aio.errors
@@ -344,17 +346,21 @@ def test_keys_and_objects(server):
     using(server.port, all_of_them)
 
 
-def test_a_server_without_jetstream(tmp_path):
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A server without JetStream."""
+    server = start_nats(tmp_path_factory.mktemp("plain"), jetstream=False)
+    yield server
+    server.kill()
+
+
+def test_a_server_without_jetstream(plain):
     """Nobody answers, which is what a cluster without a leader looks like: overload."""
-    plain = start_nats(tmp_path, jetstream=False)
-    try:
 
-        async def ask(client):
-            return await failed(client.jetstream(timeout=60).account_info())
+    async def ask(client):
+        return await failed(client.jetstream(timeout=60).account_info())
 
-        assert judged(using(plain.port, ask)) == ("overload", "nats")
-    finally:
-        plain.kill()
+    assert judged(using(plain.port, ask)) == ("overload", "nats")
 
 
 # --- what one server does not answer --------------------------------------------------------------
@@ -387,17 +393,49 @@ ANSWERS = [
     ((409, None, "Exceeded MaxWaiting"), "overload"),
     ((409, None, "Consumer Deleted"), "permanent"),
     ((429, None, "too many requests"), "throttled"),
+    ((401, None, "unauthorized"), "auth"),
     ((403, None, "forbidden"), "auth"),
 ]
 
 
+def answered(server, document, act):
+    """What a client does if another one answers for JetStream, with a document."""
+
+    async def run(client):
+        async def answer(message):
+            await message.respond(json.dumps(document).encode())
+
+        await client.subscribe("$JS.API.INFO", cb=answer)
+        async with connected(server.port) as asking:
+            await client.flush(60)
+            return await failed(act(asking.jetstream(timeout=60)))
+
+    return using(server.port, run)
+
+
 @pytest.mark.parametrize(("answer", "kind"), ANSWERS)
-def test_answers_are_judged_by_their_code_and_then_by_their_status(answer, kind):
-    """The library's own reader of an answer raises them."""
+def test_answers_are_judged_by_their_code_and_then_by_their_status(plain, answer, kind):
+    """In the place of the server."""
     status, code, text = answer
-    document = {"code": status, "err_code": code, "description": text}
-    error = seen(lambda: nats.js.errors.APIError.from_error(document))
+    document = {"error": {"code": status, "err_code": code, "description": text}}
+    error = answered(plain, document, lambda js: js.account_info())
     assert judged(error) == (kind, "nats")
+
+
+def test_a_server_that_is_too_old(plain):
+    """Its level of the interface is below the one that the client needs."""
+    document = {"memory": 0, "storage": 0, "streams": 0, "consumers": 0, "limits": LIMITS,
+                "api": {"total": 0, "errors": 0}}  # fmt: skip
+    config = nats.js.api.KeyValueConfig(bucket="b", limit_marker_ttl=1)
+    error = answered(plain, document, lambda js: js.create_key_value(config))
+    assert type(error).__name__ == "KeyValueLimitMarkerTTLNotSupportedError"
+    assert judged(error) == ("permanent", "nats")
+
+
+LIMITS = {
+    "max_memory": 1, "max_storage": 1, "max_streams": 1, "max_consumers": 1, "max_ack_pending": 1,
+    "memory_max_stream_bytes": 1, "storage_max_stream_bytes": 1, "max_bytes_required": False,
+}  # fmt: skip
 
 
 def test_errors_of_services_and_of_older_versions():

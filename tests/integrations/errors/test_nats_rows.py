@@ -9,15 +9,16 @@ import gc
 import json
 import socket
 import threading
+import urllib.parse
 import warnings
 
 import nats
 import nats.errors
 import pytest
 from nats.aio.msg import Msg
-from nats.js.api import KeyValueConfig, ObjectMeta, StreamConfig
+from nats.js.api import ConsumerConfig, KeyValueConfig, ObjectMeta, StreamConfig
 
-from tests.integrations.errors.rows import comes_to
+from tests.integrations.errors.rows import comes_to, leaving_open
 from tests.servers.nats import start_nats
 from tools.provoked import handed
 
@@ -100,6 +101,25 @@ def test_a_server_that_ends_a_connection(row):
 
     with refusing(LATER[row]) as url:
         comes_to(row, lose)
+
+
+def test_a_server_that_ends_a_connection_before_it_greets():
+    """Nothing was sent."""
+
+    def end():
+        listener.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closing = threading.Thread(target=end, daemon=True)
+        closing.start()
+        url = f"nats://127.0.0.1:{listener.getsockname()[1]}"
+
+        async def connect():
+            await nats.connect(url, **FEW)
+
+        with leaving_open():
+            comes_to("nats.errors.Error words lost", connect)
+        closing.join()
 
 
 # --- calls of a client ----------------------------------------------------------------------------
@@ -185,7 +205,140 @@ async def damaged_description(_client, js):
     await store.get_info("o")
 
 
+async def linked_bucket(_client, js):
+    store = await js.create_object_store("linked")
+    link = {"name": "o", "bucket": "linked", "nuid": "n", "options": {"link": {"bucket": "other"}}}
+    await js.publish("$O.linked.M.bw==", json.dumps(link).encode())
+    await store.get("o")
+
+
+@contextlib.asynccontextmanager
+async def returning(client, **settings):
+    """Another client, which connects again if its connection is lost."""
+    url = client.connected_url.geturl()
+    made = await nats.connect(url, **{**FEW, "allow_reconnect": True, **settings})
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def reconnecting(client, _js):
+    async with returning(client) as made:
+        await made.force_reconnect()
+        await made.drain()
+
+
+async def noted(client, begin):
+    """What a client hands to its callback for errors, after something was begun."""
+    seen = asyncio.get_running_loop().create_future()
+
+    async def note(error):
+        if not seen.done():
+            seen.set_result(error)
+
+    client._error_cb = note
+    ending = asyncio.ensure_future(begin())
+    error = await asyncio.wait_for(seen, 60)
+    await ending
+    raise handed(error)
+
+
+@contextlib.asynccontextmanager
+async def busy(client):
+    """A subscription whose handler does not end; it gets one message."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def handle(_message):
+        begun.set()
+        await end.wait()
+
+    await client.subscribe("busy", cb=handle)
+    await client.publish("busy", b"x")
+    await begun.wait()
+    yield
+    end.set()
+
+
+async def drained_late(client, _js):
+    client.options["drain_timeout"] = 0.01
+    async with busy(client):
+        await noted(client, client.drain)
+
+
+async def draining(client, _js):
+    async with busy(client):
+        ending = asyncio.ensure_future(client.drain())
+        try:
+            while not client.is_draining:  # noqa: ASYNC110 -- there is no event for it
+                await asyncio.sleep(0)
+            await client.subscribe("late")
+        finally:
+            ending.cancel()
+
+
+async def elsewhere(client, _js):
+    """A handler that names a server which the client does not know."""
+    other = nats.aio.client.Server(urllib.parse.urlparse("nats://127.0.0.1:1"))
+    choice = {"reconnect_to_server_handler": lambda _servers, _info: (other, 0)}
+    async with returning(client, **choice) as made:
+        await noted(made, made.force_reconnect)
+
+
+async def stalled(client, _js):
+    """A message that nobody acknowledges, and then another."""
+    await client.subscribe("quiet")
+    js = client.jetstream(publish_async_max_pending=1)
+    for _ in range(2):
+        await js.publish_async("quiet", b"x", wait_stall=0.01)
+
+
+async def nothing_to_fetch(_client, js):
+    """The server beats while it waits; on a slow machine it is waited for longer."""
+    await js.add_stream(StreamConfig(name="empty", subjects=["empty"]))
+    subscription = await js.pull_subscribe("empty", durable="puller")
+    for timeout in (0.05, 0.5, 5, 30):
+        try:
+            await subscription.fetch(1, timeout=timeout, heartbeat=timeout / 5)
+        except nats.js.errors.FetchTimeoutError:
+            raise
+        except nats.errors.TimeoutError:
+            continue
+
+
+async def missed(client, js):
+    """The heartbeat of a consumer that has sent more than came."""
+    await js.add_stream(StreamConfig(name="missed", subjects=["missed"]))
+    await js.publish("missed", b"x")
+    subscription = await js.subscribe("missed", config=ConsumerConfig(idle_heartbeat=60))
+    await subscription.next_msg(60)
+    head = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 9\r\n\r\n"
+    beat = b"HPUB %s %d %d\r\n%s\r\n" % (
+        subscription.subject.encode(), len(head), len(head), head
+    )  # fmt: skip
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.connected_url.port)
+
+    async def send():
+        writer.write(b'CONNECT {"headers": true, "verbose": false}\r\n' + beat + b"PING\r\n")
+        await reader.readuntil(b"PONG\r\n")
+
+    try:
+        await noted(client, send)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
 CALLS = {
+    "LinkIsABucketError": linked_bucket,
+    "ConnectionReconnectingError": reconnecting,
+    "DrainTimeoutError": drained_late,
+    "ConnectionDrainingError": draining,
+    "ServerNotInPoolError": elsewhere,
+    "TooManyStalledMsgsError": stalled,
+    "FetchTimeoutError": nothing_to_fetch,
+    "ConsumerSequenceMismatchError": missed,
     "BadSubscriptionError": unsubscribed_twice,
     "SlowConsumerError": slow,
     "MsgAlreadyAckdError": acknowledged_twice,
@@ -208,7 +361,7 @@ def test_calls_of_a_client(server, row):
         try:
             await asyncio.wait_for(CALLS[row](client, client.jetstream()), 60)
         finally:
-            with contextlib.suppress(nats.errors.Error):
+            with contextlib.suppress(nats.errors.Error, OSError):
                 await client.close()
 
     comes_to(row, call)
