@@ -24,6 +24,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ModelState, ProjectState, StateApps
 from django.db.models import expressions
 from django.db.models.sql import Query
+from django.db.transaction import atomic
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, text
 
 from tests.integrations.errors.rows import comes_to
@@ -198,9 +199,12 @@ def test_sqlalchemy(engine, row):
 
 
 @pytest.fixture
-def django():
+def django(tmp_path):
     holder = UserSettingsHolder(global_settings)
-    holder.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+    holder.DATABASES = {
+        name: {"ENGINE": "django.db.backends.sqlite3", "NAME": place}
+        for name, place in (("default", ":memory:"), ("file", tmp_path / "file.db"))
+    }
     before, settings._wrapped = settings._wrapped, holder
     with contextlib.suppress(AttributeError):
         del connections.settings
@@ -209,8 +213,9 @@ def django():
     if (opened := connections["default"].connection) is not None:
         opened.close()  # Django itself keeps a database in memory open
     connections["default"].close()
-    with contextlib.suppress(AttributeError):
-        del connections["default"]
+    for name in ("default", "file"):
+        with contextlib.suppress(AttributeError):
+            del connections[name]
     with contextlib.suppress(AttributeError):
         del connections.settings
     settings._wrapped = before
@@ -268,25 +273,6 @@ def missing_schema(connection):
     MigrationRecorder(connection).ensure_schema()
 
 
-DJANGO = {
-    "migrations.exceptions.NodeNotFoundError": lambda _: graph().forwards_plan(A),
-    "migrations.exceptions.CircularDependencyError": lambda _: graph(
-        (A, B), (B, A)
-    ).ensure_not_cyclic(),
-    "migrations.exceptions.AmbiguityError": lambda _: loader(
-        **{"0001_a": 1, "0001_b": 1}
-    ).get_migration_by_prefix("app", "0001"),
-    "migrations.exceptions.InconsistentMigrationHistory": history,
-    "migrations.exceptions.InvalidBasesError": bases,
-    "migrations.exceptions.InvalidMigrationPlan": plan,
-    "migrations.exceptions.IrreversibleError": irreversible,
-    "migrations.exceptions.MigrationSchemaMissing wraps": missing_schema,
-    "models.expressions.OutputFieldIsNoneError": lambda _: expressions.Func().output_field,
-    "utils.NotSupportedError otherwise": lambda _: not_supported(),
-    "models.deletion.ProtectedError": lambda _: protected(),
-}
-
-
 def not_supported():
     from django.db.models import QuerySet
 
@@ -313,6 +299,62 @@ def protected():
 
     field = Child._meta.get_field("parent")
     models.PROTECT(None, field, [Child(id=1)], "default")
+
+
+def restricted(connection):
+    """A row that others refer to, in tables of their own."""
+    key = ("id", models.AutoField(primary_key=True))
+    author = models.ForeignKey("provoked.Author", models.RESTRICT)
+    project = ProjectState()
+    project.add_model(ModelState("provoked", "Author", [key]))
+    project.add_model(ModelState("provoked", "Book", [key, ("author", author)]))
+    found = [project.apps.get_model("provoked", name) for name in ("Author", "Book")]
+    with connection.schema_editor() as editor:
+        for each in found:
+            editor.create_model(each)
+    one = found[0].objects.create()
+    found[1].objects.create(author=one)
+    one.delete()
+
+
+def orphaned(connection):
+    """What Django finds by itself before a transaction of its tests ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA foreign_keys = 0")
+        cursor.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
+        cursor.execute("CREATE TABLE child (id INTEGER PRIMARY KEY, of REFERENCES parent (id))")
+        cursor.execute("INSERT INTO child VALUES (1, 1)")
+    connection.check_constraints()
+
+
+def closed_inside(connection):
+    """A transaction whose connection is closed before its end, without autocommit."""
+    connection.set_autocommit(False)
+    with atomic(using=connection.alias):
+        connection.close()
+    connection.cursor()
+
+
+DJANGO = {
+    "migrations.exceptions.NodeNotFoundError": lambda _: graph().forwards_plan(A),
+    "migrations.exceptions.CircularDependencyError": lambda _: graph(
+        (A, B), (B, A)
+    ).ensure_not_cyclic(),
+    "migrations.exceptions.AmbiguityError": lambda _: loader(
+        **{"0001_a": 1, "0001_b": 1}
+    ).get_migration_by_prefix("app", "0001"),
+    "migrations.exceptions.InconsistentMigrationHistory": history,
+    "migrations.exceptions.InvalidBasesError": bases,
+    "migrations.exceptions.InvalidMigrationPlan": plan,
+    "migrations.exceptions.IrreversibleError": irreversible,
+    "migrations.exceptions.MigrationSchemaMissing wraps": missing_schema,
+    "models.expressions.OutputFieldIsNoneError": lambda _: expressions.Func().output_field,
+    "utils.NotSupportedError otherwise": lambda _: not_supported(),
+    "models.deletion.ProtectedError": lambda _: protected(),
+    "models.deletion.RestrictedError": restricted,
+    "utils.IntegrityError otherwise": orphaned,
+    "utils.ProgrammingError otherwise": lambda _: closed_inside(connections["file"]),
+}
 
 
 def empty_module(folder):

@@ -29,7 +29,9 @@ _UTILS: dict[str, Entry] = {
     ),
     "ProgrammingError": Inner(
         "__cause__",
-        otherwise=Row(Kind.PERMANENT, "a statement that is wrong, or names what is not there"),
+        otherwise=Row(
+            Kind.PERMANENT, "the connection was closed in a transaction, or a statement is wrong"
+        ),
     ),
     "NotSupportedError": Inner(
         "__cause__",
