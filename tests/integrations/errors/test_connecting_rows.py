@@ -21,6 +21,7 @@ from mainstay.core.retry.kinds import kind_of
 from tests.integrations.errors import name_server
 from tests.integrations.errors.raw_server import RawServer
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
+from tests.servers.certificate import server_side
 
 ALERT, HELLO = b"\x15\x03\x03\x00\x02", b"\x16\x03\x01"
 
@@ -105,6 +106,19 @@ def test_tls_that_fails(raw, client, cause):
         collect()
 
 
+UNNAMED = {"urllib3": "SSLError otherwise", "aiohttp": "ClientConnectorSSLError otherwise"}
+
+
+@pytest.mark.parametrize("client", UNNAMED)
+def test_a_reason_of_openssl_that_no_table_has(raw, client):
+    """The alert that an extension is not supported, which OpenSSL does not name an alert."""
+    raw.reply = alert(110)
+    url = f"https://127.0.0.1:{raw.port}/"
+    comes_to(UNNAMED[client], lambda: CLIENTS[client](url, context()))
+    if client == "aiohttp":
+        collect()
+
+
 def collect():
     """Asyncio leaves the transport of a handshake that failed open."""
     with warnings.catch_warnings():
@@ -173,10 +187,28 @@ def test_a_handshake_that_does_not_block():
     comes_to("ssl.SSLWantReadError", made.do_handshake)
 
 
+def test_a_socket_whose_buffers_are_full(certificate):
+    """The other side does not read."""
+    ours, theirs = socket.socketpair()
+    server = server_side(certificate)
+
+    def greet():
+        with contextlib.suppress(OSError), server.wrap_socket(theirs, server_side=True) as made:
+            done.wait(60)
+            made.close()
+
+    done = threading.Event()
+    thread = threading.Thread(target=greet)
+    thread.start()
+    with context().wrap_socket(ours) as made:
+        made.setblocking(False)
+        comes_to("ssl.SSLWantWriteError", lambda: [made.send(bytes(2**16)) for _ in range(2**12)])
+        done.set()
+    thread.join()
+
+
 def test_a_server_that_has_no_cipher_in_common(certificate):
     """Both ends are real."""
-    from tests.servers.certificate import server_side
-
     ours, theirs = socket.socketpair()
     server = server_side(certificate)
     server.maximum_version = ssl.TLSVersion.TLSv1_2

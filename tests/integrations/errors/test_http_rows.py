@@ -4,6 +4,7 @@ import contextlib
 import io
 import smtplib
 import socket
+import ssl
 import threading
 
 import aiohttp
@@ -13,6 +14,7 @@ import aiohttp.http_exceptions
 import aiohttp.payload
 import aiohttp.web
 import grpc.aio
+import grpc.experimental
 import pytest
 import urllib3
 import urllib3.connection
@@ -127,6 +129,50 @@ URLLIB3 = {
 }
 
 
+def checked(url, tls, **options):
+    with urllib3.PoolManager(ssl_context=tls, retries=False, timeout=30, **options) as made:
+        made.request("GET", url)
+
+
+class WithoutBio(ssl.SSLContext):
+    """A context that makes no TLS inside of TLS, as those of pyOpenSSL."""
+
+    @property
+    def wrap_bio(self):
+        raise AttributeError("wrap_bio")
+
+
+def tunnel(url, tls):
+    """A proxy that speaks TLS, to a server that does."""
+    options = {"proxy_ssl_context": tls, "ssl_context": WithoutBio(ssl.PROTOCOL_TLS_CLIENT)}
+    with urllib3.ProxyManager(url, retries=False, timeout=30, **options) as made:
+        made.request("GET", "https://s200.test/")
+
+
+REFUSED = {
+    "SSLError cause Fingerprints did not match*": lambda url, tls, _: checked(
+        url, tls, assert_fingerprint="00" * 32
+    ),
+    "SSLError cause Fingerprint of invalid length*": lambda url, tls, _: checked(
+        url, tls, assert_fingerprint="00"
+    ),
+    "SSLError cause Client private key is encrypted*": lambda url, tls, key: checked(
+        url, tls, key_file=key
+    ),
+    "ProxySchemeUnsupported": lambda url, tls, _: tunnel(url, tls),
+}
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_tls_that_urllib3_refuses(tls_server, certificate, tmp_path, row):
+    """The certificate of the server, or the settings of the caller."""
+    tls_server.on("s200.test:443", Status(200))
+    trusting = ssl.create_default_context(cafile=certificate / "cert.pem")
+    key = tmp_path / "key.pem"
+    key.write_text("Proc-Type: 4,ENCRYPTED\n", encoding="ascii")
+    comes_to(f"urllib3.exceptions.{row}", lambda: REFUSED[row](tls_server.url, trusting, str(key)))
+
+
 def broken_headers():
     import http.client
 
@@ -201,6 +247,46 @@ async def used_twice():
         await channel.close()
 
 
-def test_grpc():
-    """A mistake in the call."""
-    comes_to("grpc._cython.cygrpc.UsageError", used_twice)
+def asked_too_early():
+    """A call without a thread of its own, which cannot wait for what has not come."""
+    options = [(grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)]
+    with grpc.insecure_channel("127.0.0.1:1", options) as channel:
+        channel.unary_stream("/t.T/x")(b"").result()
+
+
+async def aborted():
+    """What a handler that aborts its call gets."""
+    found = []
+
+    async def handle(_request, context):
+        try:
+            await context.abort(grpc.StatusCode.ABORTED, "as asked")
+        except grpc.aio.AbortError as error:
+            found.append(error)
+            raise
+
+    handlers = {"x": grpc.unary_unary_rpc_method_handler(handle)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("t.T", handlers)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await channel.unary_unary("/t.T/x")(b"", wait_for_ready=True)
+    finally:
+        await server.stop(None)
+    raise found[0]
+
+
+GRPC = {
+    "grpc._cython.cygrpc.UsageError": used_twice,
+    "grpc.experimental.UsageError": asked_too_early,
+    "grpc._cython.cygrpc.AbortError": aborted,
+}
+
+
+@pytest.mark.parametrize("row", GRPC)
+def test_grpc(row):
+    """A mistake in the call, and a handler of its server."""
+    comes_to(row, GRPC[row])

@@ -12,8 +12,12 @@ import importlib
 import importlib.metadata
 import importlib.util
 import re
+import socket
 import sqlite3
+import ssl
+import struct
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -275,7 +279,7 @@ def test_names_that_this_openssl_does_not_give():
     given = rows("the name of the reason in OpenSSL 3.2 and newer", "OpenSSL names it")
     assert len(given) >= 5
     for _, name, _ in given:
-        if importlib.import_module("ssl").OPENSSL_VERSION_INFO < (3, 2):
+        if ssl.OPENSSL_VERSION_INFO < (3, 2):
             assert name.rpartition(" ")[2] not in names, name
 
 
@@ -285,6 +289,26 @@ def test_reasons_of_which_python_makes_a_class():
     assert len(rows("Python raises a class of its own for it")) == 2
     for name in ("ssl.SSLCertVerificationError", "ssl.SSLEOFError"):
         assert any(class_of(row) == name and how == "client" for row, how in written.items())
+
+
+def test_what_fails_below_tls_is_an_error_of_the_system():
+    """As it is without TLS; the class that Python has for the rest needs a number of its own."""
+
+    def reset():
+        wire, _ = listener.accept()
+        wire.recv(1)
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.close()
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=reset)
+        thread.start()
+        place = listener.getsockname()
+        with socket.create_connection(place) as wire, pytest.raises(ConnectionResetError):
+            tls.wrap_socket(wire, server_hostname="localhost")
+        thread.join()
+    assert len(rows("Python raises an OSError")) == 1
 
 
 def test_asyncpg_has_no_class_for_a_connection_that_takes_too_long():
@@ -332,7 +356,7 @@ def test_versions_that_are_past():
         "of Python 3.10 and",
         "for an SQLite before",
     )
-    assert len(rows(*past)) == 5
+    assert len(rows(*past)) == 6
     assert sqlite3.sqlite_version_info >= (3, 25), "what sqlite3 would raise is for an older one"
     assert version("aiohttp") >= (3, 10)
     assert version("redis") >= (6,)
@@ -374,7 +398,7 @@ CHECKED = (
     "the name of the reason in OpenSSL", "OpenSSL names it", "Python raises a class of its own",
     "a class of SQLSTATEs", "of versions before", "of redis-py 5", "of Python 3.10",
     "for an SQLite before", "this Python has MD5", "py-consul has classes",
-    "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises",
+    "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises", "Python raises an OSError",
     "aiormq raises AMQPConnectionError",
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ _SERVER = Row(Kind.UNKNOWN, "of aiohttp's server; a client does not raise it")
 _NO_HTTP = Row(Kind.TRANSIENT, "what came back is no HTTP", ambiguous=True)
 _CONNECT = shared.connecting(lambda error: error.os_error)
 _CLOSED = Row(Kind.PERMANENT, "the connector or the response was closed before")
+_CONSUMED = Row(Kind.PERMANENT, "the body was read and cannot be sent again", ambiguous=True)
 _RESPONSE = "aiohttp.client_reqrep.ClientResponse"
 _ARES = {1: "EAI_NODATA", 4: "EAI_NONAME", 11: "EAI_AGAIN", 12: "EAI_AGAIN"}
 """Numbers of c-ares, if aiodns is installed."""
@@ -141,7 +142,14 @@ TABLE = Table(
             Kind.PERMANENT, "the certificate is not the one that was expected"
         ),
         "aiohttp.client_exceptions.ClientPayloadError": Inner(
-            "__cause__", otherwise=shared.CUT, ambiguous=True
+            "__cause__",
+            otherwise=Cases(
+                lambda error: [str(error)],
+                {"Cannot follow redirect*": _CONSUMED},
+                otherwise=shared.CUT,  # before 3.10
+                of="text",
+            ),
+            ambiguous=True,
         ),
         "aiohttp.client_exceptions.UploadAbortedError": LOST,
         "aiohttp.client_exceptions.InvalidURL": MISUSE,

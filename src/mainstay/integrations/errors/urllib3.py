@@ -34,7 +34,9 @@ def _given_up_on(error: Any) -> Iterator[int]:
 
 
 def _tls(error: Any) -> list[str]:
-    return shared.names(error.args[0])
+    """What failed, or the text if urllib3 itself refuses the certificate or the settings."""
+    found = error.args[0]
+    return [found] if isinstance(found, str) else shared.names(found)
 
 
 def _request(error: BaseException) -> shared.Sent | None:
@@ -56,6 +58,13 @@ def _first(error: BaseException) -> object:
     return None
 
 
+_REFUSED: dict[str | int, Row] = {
+    "Fingerprints did not match*": Row(
+        Kind.PERMANENT, "the certificate is not the one that was expected"
+    ),
+    "Fingerprint of invalid length*": MISUSE,
+    "Client private key is encrypted*": MISUSE,
+}
 _OTHER_HOST = Row(Kind.PERMANENT, "the certificate is of another host")
 _OTHER_HOST_BEFORE = "urllib3.packages.ssl_match_hostname._implementation.CertificateError"
 
@@ -110,7 +119,7 @@ TABLE = Table(
         ),
         "urllib3.exceptions.SSLError": Cases(
             _tls,
-            shared.TLS | dict.fromkeys(("SSLEOFError", "SSLZeroReturnError"), LOST),
+            shared.TLS | dict.fromkeys(("SSLEOFError", "SSLZeroReturnError"), LOST) | _REFUSED,
             otherwise=Row(Kind.UNKNOWN, "a failure of TLS that may be of either side"),
             of="cause",
         ),
