@@ -1,7 +1,8 @@
 """aiokafka: every code that a broker may answer with, through its client for administrators.
 
-A stub speaks three requests of Kafka's protocol: which versions it has, which brokers there are,
-and which groups, which it answers with a code. The numbers are those of "Error codes" in Kafka's
+A stub speaks four requests of Kafka's protocol: which versions it has, which brokers and topics
+there are, which groups, which it answers with a code, and messages, of which it gives a part. The
+rest is librdkafka's mock cluster. The numbers are those of "Error codes" in Kafka's
 protocol guide, of which aiokafka keeps a list.
 """
 
@@ -13,13 +14,16 @@ import struct
 import threading
 
 import aiokafka.errors
+import confluent_kafka
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
+from tests.servers.kafka import MockCluster
 
-METADATA, LIST_GROUPS, VERSIONS = 3, 16, 18
+FETCH, METADATA, LIST_GROUPS, VERSIONS = 1, 3, 16, 18
+PART = TopicPartition("news", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,13 +67,18 @@ class KafkaStub:
 
     def _answer(self, key):
         if key == VERSIONS:
-            offered = [(METADATA, 0, 1), (LIST_GROUPS, 0, 0), (VERSIONS, 0, 0)]
+            offered = [(FETCH, 4, 4), (METADATA, 0, 1), (LIST_GROUPS, 0, 0), (VERSIONS, 0, 0)]
             listed = b"".join(struct.pack(">hhh", *each) for each in offered)
             return struct.pack(">hi", 0, len(offered)) + listed
         if key == METADATA:
             host = b"127.0.0.1"
             broker = struct.pack(">ih", 0, len(host)) + host + struct.pack(">ih", self.port, -1)
-            return struct.pack(">i", 1) + broker + struct.pack(">ii", 0, 0)
+            topic = struct.pack(">hh4sbi", 0, 4, b"news", 0, 1)
+            part = struct.pack(">hiiiiii", 0, 0, 0, 1, 0, 1, 0)
+            return struct.pack(">i", 1) + broker + struct.pack(">ii", 0, 1) + topic + part
+        if key == FETCH:  # the first bytes of a message
+            head = struct.pack(">iih4siih", 0, 1, 4, b"news", 1, 0, 0)
+            return head + struct.pack(">qqii9s", 9, 9, 0, 9, bytes(9))
         return struct.pack(">hi", self.code, 0)
 
 
@@ -151,7 +160,13 @@ def no_group(_stub):
     return ask()
 
 
+def large_message(stub):
+    """Larger than what is fetched at once, for a broker of before 0.10.1, which cuts it."""
+    return consuming(f"127.0.0.1:{stub.port}", lambda made: made.seek(PART, 0))
+
+
 CALLS = {
+    "RecordTooLargeError": large_message,
     "IncompatibleBrokerVersion": unknown_request,
     "IllegalOperation": no_group,
     "IllegalArgumentError": lambda _: NewTopic("t", 1, 1, {0: [0]}),
@@ -162,3 +177,112 @@ CALLS = {
 def test_calls(stub, row):
     """What aiokafka finds by itself."""
     comes_to(f"aiokafka.errors.{row}", lambda: CALLS[row](stub))
+
+
+# --- librdkafka's mock cluster --------------------------------------------------------------------
+
+
+async def consuming(bootstrap, act=None, **settings):
+    """What the next message is, or what `act` comes to with a consumer of the partition."""
+    made = AIOKafkaConsumer(bootstrap_servers=bootstrap, **settings)
+    try:
+        await made.start()
+        made.assign([PART])
+        found = None if act is None else act(made)
+        await (made.getone() if found is None else found)
+    finally:
+        await made.stop()
+
+
+async def producing(bootstrap, *acts, **settings):
+    made = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
+    try:
+        await made.start()
+        for act in acts:
+            await act(made)
+    finally:
+        await made.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with MockCluster() as cluster:
+        cluster.topic("news")
+        yield cluster
+
+
+def compressed(cluster):
+    """As librdkafka compresses by itself, and aiokafka does with a library more."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "compression.type": "snappy"}
+    producer = confluent_kafka.Producer({**settings, "log_level": 0})
+    producer.produce("news", b"x" * 1000)
+    producer.flush(60)
+    return consuming(cluster.bootstrap, auto_offset_reset="earliest")
+
+
+async def joining(cluster):
+    cluster.fail("JoinGroup", *[INVALID_REQUEST] * 9)
+    made = AIOKafkaConsumer("news", bootstrap_servers=cluster.bootstrap, group_id="joining")
+    try:
+        await made.start()
+        await made.getone()
+    except aiokafka.errors.KafkaError as error:  # that of the task, or what it was raised from
+        raise error.__cause__ or error from None
+    finally:
+        await made.stop()
+
+
+def starting(cluster):
+    cluster.fail("FindCoordinator", *[INVALID_REQUEST] * 9)
+    return producing(cluster.bootstrap, transactional_id="starting")
+
+
+def fenced(cluster):
+    cluster.fail("Produce", *[INVALID_PRODUCER_EPOCH] * 9)
+    return producing(
+        cluster.bootstrap, lambda made: made.send_and_wait("news", b"x"), enable_idempotence=True
+    )
+
+
+def asking(cluster):
+    """Where a partition begins, of a broker that sends the client elsewhere for ever."""
+
+    def act(made):
+        made._request_timeout_ms = 20
+        return made.beginning_offsets([PART])
+
+    cluster.fail("ListOffsets", *[NOT_LEADER] * 500)
+    return consuming(cluster.bootstrap, act, retry_backoff_ms=5)
+
+
+def closed(cluster):
+    return producing(
+        cluster.bootstrap,
+        lambda made: made.send_and_wait("news", b"x"),
+        lambda made: made.stop(),
+        lambda made: made.send("news", b"x"),
+    )
+
+
+NOT_LEADER, INVALID_REQUEST, INVALID_PRODUCER_EPOCH = 6, 42, 47
+FAILING = {
+    "UnsupportedCodecError": compressed,
+    "NoOffsetForPartitionError": lambda cluster: consuming(
+        cluster.bootstrap, group_id="new", auto_offset_reset="none"
+    ),
+    "KafkaError otherwise": joining,
+    "KafkaError wraps": starting,
+    "ProducerFenced": fenced,
+    "ProducerClosed": closed,
+    "KafkaTimeoutError": asking,
+}
+
+
+@pytest.mark.parametrize("row", FAILING)
+def test_producers_and_consumers(cluster, row):
+    """Of a broker that fails, and of the client itself."""
+    try:
+        comes_to(f"aiokafka.errors.{row}", lambda: FAILING[row](cluster))
+    finally:
+        for request in ("JoinGroup", "FindCoordinator", "Produce", "ListOffsets"):
+            cluster.fail(request)
