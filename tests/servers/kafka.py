@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 API_KEYS = {
     "Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 8, "OffsetFetch": 9,
-    "FindCoordinator": 10, "JoinGroup": 11, "SaslHandshake": 17, "ApiVersions": 18,
+    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "SaslHandshake": 17, "ApiVersions": 18,
     "InitProducerId": 22, "AddPartitionsToTxn": 24, "EndTxn": 26,
 }  # fmt: skip
 _PRODUCER = 0
@@ -84,6 +84,10 @@ class MockCluster:
         """The first broker accepts connections."""
         self._lib.rd_kafka_mock_broker_set_up(self._cluster, 1)
 
+    def join_at_once(self) -> None:
+        """A group does not wait for more members when its first one joins."""
+        self._lib.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
+
     def slow(self, seconds: float) -> None:
         """How long the first broker takes for each answer."""
         self._lib.rd_kafka_mock_broker_set_rtt(self._cluster, 1, int(seconds * 1000))
@@ -113,6 +117,7 @@ def _library() -> ctypes.CDLL:
         ("rd_kafka_mock_clear_requests", None, pointer),
         ("rd_kafka_mock_broker_set_down", ctypes.c_int, pointer, ctypes.c_int32),
         ("rd_kafka_mock_broker_set_up", ctypes.c_int, pointer, ctypes.c_int32),
+        ("rd_kafka_mock_group_initial_rebalance_delay_ms", None, pointer, ctypes.c_int32),
         ("rd_kafka_mock_broker_set_rtt", ctypes.c_int, pointer, ctypes.c_int32, ctypes.c_int),
     ]:  # fmt: skip
         function = getattr(lib, name)

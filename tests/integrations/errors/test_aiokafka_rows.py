@@ -1,17 +1,12 @@
 """aiokafka: every code that a broker may answer with, through its client for administrators.
 
-A stub speaks four requests of Kafka's protocol: which versions it has, which brokers and topics
-there are, which groups, which it answers with a code, and messages, of which it gives a part. The
-rest is librdkafka's mock cluster. The numbers are those of "Error codes" in Kafka's
-protocol guide, of which aiokafka keeps a list.
+A stub of Kafka's protocol answers with each of them; librdkafka's mock cluster is for the rest. The
+numbers are those of "Error codes" in Kafka's protocol guide, of which aiokafka keeps a list.
 """
 
 import asyncio
 import contextlib
 import logging
-import socket
-import struct
-import threading
 
 import aiokafka.errors
 import confluent_kafka
@@ -19,10 +14,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from tests.integrations.errors.kafka_stub import KafkaStub
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
 from tests.servers.kafka import MockCluster
 
-FETCH, METADATA, LIST_GROUPS, VERSIONS = 1, 3, 16, 18
 PART = TopicPartition("news", 0)
 
 
@@ -33,53 +28,6 @@ def quiet():
     before, logger.disabled = logger.disabled, True
     yield
     logger.disabled = before
-
-
-class KafkaStub:
-    """`code` is what the groups are answered with."""
-
-    def __init__(self):
-        self.code = 0
-        self.wrong_number = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                wire, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=[wire], daemon=True).start()
-
-    def _serve(self, wire):
-        with contextlib.suppress(OSError), wire, wire.makefile("rb") as reader:
-            while head := reader.read(4):
-                request = reader.read(int.from_bytes(head, "big"))
-                key, _, number = struct.unpack_from(">hhi", request)
-                if key == LIST_GROUPS and self.wrong_number:
-                    number += 7
-                answer = struct.pack(">i", number) + self._answer(key)
-                wire.sendall(struct.pack(">i", len(answer)) + answer)
-
-    def _answer(self, key):
-        if key == VERSIONS:
-            offered = [(FETCH, 4, 4), (METADATA, 0, 1), (LIST_GROUPS, 0, 0), (VERSIONS, 0, 0)]
-            listed = b"".join(struct.pack(">hhh", *each) for each in offered)
-            return struct.pack(">hi", 0, len(offered)) + listed
-        if key == METADATA:
-            host = b"127.0.0.1"
-            broker = struct.pack(">ih", 0, len(host)) + host + struct.pack(">ih", self.port, -1)
-            topic = struct.pack(">hh4sbi", 0, 4, b"news", 0, 1)
-            part = struct.pack(">hiiiiii", 0, 0, 0, 1, 0, 1, 0)
-            return struct.pack(">i", 1) + broker + struct.pack(">ii", 0, 1) + topic + part
-        if key == FETCH:  # the first bytes of a message
-            head = struct.pack(">iih4siih", 0, 1, 4, b"news", 1, 0, 0)
-            return head + struct.pack(">qqii9s", 9, 9, 0, 9, bytes(9))
-        return struct.pack(">hi", self.code, 0)
 
 
 @pytest.fixture(scope="module")

@@ -256,8 +256,38 @@ def test_codes_of_success_are_zero():
 def test_codes_that_librdkafka_keeps_are_its_own():
     """A broker sends none below zero."""
     kafka = importlib.import_module("confluent_kafka").KafkaError
-    for _, name, _ in rows("librdkafka uses it inside"):
+    for _, name, _ in rows("librdkafka uses it inside", "librdkafka defines it"):
         assert getattr(kafka, name.rpartition(" ")[2]) < -100, name
+
+
+def test_codes_that_come_with_a_state_that_decides():
+    """Fatal, or a transaction to be aborted; an error that is retriable by its code."""
+    kafka = importlib.import_module("confluent_kafka")
+    entry = table("confluent_kafka").entries["cimpl.KafkaException"]
+    found = rows("librdkafka raises it as fatal")
+    for _, name, reason in found:
+        code = getattr(kafka.KafkaError, last(name.replace(" ", ".")))
+        states = {"fatal": {"fatal": True}, "abort": {"txn_requires_abort": True}}
+        for state, flags in states.items():
+            if state in reason:
+                error = kafka.KafkaException(kafka.KafkaError(code, **flags))
+                assert provoked.case_of(entry, error) == f"code {state}"
+    assert len(found) == 3
+    error = kafka.KafkaError(kafka.KafkaError._TRANSPORT, retriable=True)
+    assert provoked.case_of(entry, kafka.KafkaException(error)) == "code _TRANSPORT"
+    assert len(rows("the table has every code of this version")) == 1
+
+
+def test_what_confluent_kafka_looks_at_before_librdkafka():
+    """A consumer without a group, and an option of another type."""
+    kafka = importlib.import_module("confluent_kafka")
+    admin = importlib.import_module("confluent_kafka.admin")
+    with pytest.raises(ValueError, match=re.escape("group.id must be set")):
+        kafka.Consumer({"bootstrap.servers": "127.0.0.1:1"})
+    made = admin.AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(TypeError):
+        made.create_topics([admin.NewTopic("new", 1, 1)], request_timeout="soon")
+    assert len(rows("confluent-kafka makes no", "confluent-kafka looks at")) == 2
 
 
 def test_a_class_that_has_a_code_of_its_own():
@@ -398,8 +428,10 @@ CHECKED = (
     "the name of the reason in OpenSSL", "OpenSSL names it", "Python raises a class of its own",
     "a class of SQLSTATEs", "of versions before", "of redis-py 5", "of Python 3.10",
     "for an SQLite before", "this Python has MD5", "py-consul has classes",
-    "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises", "Python raises an OSError",
-    "aiormq raises AMQPConnectionError",
+    "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises",
+    "Python raises an OSError", "aiormq raises AMQPConnectionError", "librdkafka defines it",
+    "librdkafka raises it as fatal", "confluent-kafka makes no consumer", "confluent-
+    kafka looks at the types", "the table has every code of this version",
 )  # fmt: skip
 
 

@@ -54,6 +54,10 @@ _GROUPS: tuple[tuple[Row, str], ...] = (
     ),
     (Row(Kind.TRANSIENT, "the message was damaged on its way, and not stored"), "INVALID_MSG"),
     (
+        Row(Kind.TRANSIENT, "refused with its batch, for another message; it was not stored"),
+        "_INVALID_DIFFERENT_RECORD",
+    ),
+    (
         Row(Kind.TRANSIENT, "the transaction must be aborted; the whole of it can be repeated"),
         "TRANSACTION_ABORTABLE",
     ),
@@ -168,7 +172,7 @@ _GROUPS: tuple[tuple[Row, str], ...] = (
             "_BAD_MSG _BAD_COMPRESSION _FS _INVALID_ARG _EXISTING_SUBSCRIPTION _CONFLICT _STATE"
             " _UNKNOWN_PROTOCOL _NOT_IMPLEMENTED _NO_OFFSET _UNSUPPORTED_FEATURE _READ_ONLY"
             " _UNDERFLOW _INVALID_TYPE _NOT_CONFIGURED _AUTO_OFFSET_RESET _LOG_TRUNCATION"
-            " _INVALID_DIFFERENT_RECORD _PARTITION_EOF _ASSIGN_PARTITIONS _REVOKE_PARTITIONS"
+            " _PARTITION_EOF _ASSIGN_PARTITIONS _REVOKE_PARTITIONS"
             " _KEY_SERIALIZATION _VALUE_SERIALIZATION _KEY_DESERIALIZATION _VALUE_DESERIALIZATION"
         ),
     ),
