@@ -214,10 +214,6 @@ def test_what_decides_always_was_seen_to_decide():
             if ALWAYS.match(reason) and class_of(name) not in seen
         ]
     assert left == [
-        (
-            "pika",
-            "pika.adapters.utils.connection_workflow.AMQPConnectorTransportSetupError otherwise",
-        ),
         ("sqlalchemy", "sqlalchemy.exc.EmulatedDBAPIException otherwise"),
         ("sqlalchemy", "sqlalchemy.connectors.asyncio.AsyncAdapt_Error otherwise"),
     ], "none of their rows was provoked; nothing else may come here"
@@ -430,8 +426,8 @@ CHECKED = (
     "for an SQLite before", "this Python has MD5", "py-consul has classes",
     "of the beta interfaces", "asyncpg raises TimeoutError", "pymongo raises",
     "Python raises an OSError", "aiormq raises AMQPConnectionError", "librdkafka defines it",
-    "librdkafka raises it as fatal", "confluent-kafka makes no consumer", "confluent-
-    kafka looks at the types", "the table has every code of this version",
+    "librdkafka raises it as fatal", "confluent-kafka makes no consumer",
+    "confluent-kafka looks at the types", "the table has every code of this version",
 )  # fmt: skip
 
 
