@@ -22,6 +22,7 @@ FOURTH = FIRST / "fourth"
 FIFTH = FIRST / "fifth"
 SIXTH = FIRST / "sixth"
 SEVENTH = FIRST / "seventh"
+EIGHTH = FIRST / "eighth"
 
 
 class Line(NamedTuple):
@@ -89,7 +90,7 @@ def main(arguments: list[str]) -> None:
     """Prints the scores of the files, by half."""
     misses = "--quiet" not in arguments
     for name in ("secrets", "harmless"):
-        for corpus in (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH):
+        for corpus in (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH):
             for scored in (False, True):
                 report(name, scored=scored, corpus=corpus, misses=misses)
 

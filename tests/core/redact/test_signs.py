@@ -22,6 +22,25 @@ FOUND = {
     "password of ann: marigold": "password of ann: [redacted]",
     "password (ann): marigold\nport: 1": "password (ann): [redacted]\nport: 1",
     'token (prod): "tk-otter-7"': 'token (prod): "[redacted]"',
+    'token (prod): "tk-otter" \nport: 1': 'token (prod): "[redacted]" \nport: 1',
+    "token (prod): 'otter garden'": "token (prod): '[redacted]'",
+    "passphrase for key '/home/ann/.ssh/id_rsa' = \"otter garden\"": (
+        "passphrase for key '/home/ann/.ssh/id_rsa' = \"[redacted]\""
+    ),
+    'passphrase for ~/.ssh/id_rsa = "otter garden"': 'passphrase for ~/.ssh/id_rsa = "[redacted]"',
+    "password for host 'db:5432': 'otter garden'": "password for host 'db:5432': '[redacted]'",
+    'api_key |> "marigold"': 'api_key |> "[redacted]"',
+    'accessToken ==> "marigold"': 'accessToken ==> "[redacted]"',
+    # a key that someone came with, a file with a space, an element with a path as its name
+    "authentication failed with key Xk92pLqZ7": "authentication failed with key [redacted]",
+    "login refused using the key Xk92pLqZ7": "login refused using the key [redacted]",
+    "db:5432:shop:ann:otter's pond": "db:5432:shop:ann:[redacted]",
+    "<Name>/prod/db/password</Name><Value>otter-7</Value>": (
+        "<Name>/prod/db/password</Name><Value>[redacted]</Value>"
+    ),
+    "<Value>otter</Value><Name>/prod/db/password</Name>": (
+        "<Value>[redacted]</Value><Name>/prod/db/password</Name>"
+    ),
     # shells
     "echo ${DB_PASSWORD-marigold}": "echo ${DB_PASSWORD-[redacted]}",
     "printf -v DB_PASS '%s' 'semi;colon'": "printf -v DB_PASS '%s' '[redacted]'",
@@ -73,6 +92,16 @@ FOUND = {
     "key 4be025ff-df3e-4f5a-a442-9429eea033bb:fx": "key [redacted]",
 }
 KEPT = (
+    "first pass=1 second pass=2, total 3",
+    'nextToken ==> "identifier"',
+    "Enter passphrase for key '/home/ann/.ssh/id_rsa': ",
+    "password for key '/home/ann/.ssh/id_rsa': permission denied",
+    "authentication failed with key id_ed25519",
+    "authenticated using key SHA256:uNiVztksCsDhcc0u9e8BgrJXVGLoqEZZW",
+    "login refused with key 4AEE18F83AFDEB23",
+    "connected using key 42",
+    "db:9999:shop:ann:otter pond",
+    "<Name>/prod/password/policy</Name><Value>strict</Value>",
     'password >= "aaaa"',
     'password -> "${DB_PASSWORD}"',
     'password -> "must be set"',

@@ -60,7 +60,8 @@ _NAME = re.compile(
     | (?P<setter>[\w$.:]++)\((?=["'][^"'\r\n]{1,200}+["']\))          # setPassword("x")
     | (?P<name>[\w$.-]++)(?:\[(?:[0-9]{2,4})?\]|\]|\)(?=[ ]=[ ]["'])|[!?](?=:[ ]))?+
       (?:\*\*)?+
-      (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}\S{1,200}+$))?+[ \t]{0,60}+
+      (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}
+        (?:["'][^"'\r\n]{1,200}+["']|\S{1,200}+)[ \t]{0,8}$))?+[ \t]{0,60}+
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
       |\.[ ](?=["'])|(?:!==?|===|\|\|=?|\?\?=?|eq(?=[ ]))[ ]{0,4}+(?=["'])
       |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)   # password = hunter2
@@ -251,7 +252,7 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str, first: int) 
     is_below = value.start == value.end or text.startswith("# ", at)
     if is_below and what == SECRET and kind in ("name", "quoted"):
         value = below(text, found.start(), at) or value
-    values = more_values(text, value, is_list=name.endswith("s"))
+    values = more_values(text, value, is_list=name.endswith("s") and not name.endswith("ss"))
     if kind == "name" and not value.is_quoted and name.lower().endswith(_PAIRS):
         values += _paired(text, value)
     hidden = [each for each in values if _is_hidden(text, each, found, name, what)]

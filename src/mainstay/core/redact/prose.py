@@ -35,7 +35,9 @@ _NOUNS = (
     r"|(?P<token>secrets?|tokens?|(?:api|access|secret|private|signing|encryption|license|account"
     r"|master|subscription|deploy|shared|auth)[ _-]?keys?|bearer|session(?:[ _]?id)?|cookies?"
     r"|credentials?|signature|jwt|requirepass|masterauth|psk|hmac|community strings?"
-    r"|(?P<cipher>(?:de|en)crypt(?:ed|ing|ion)? (?:with|using) (?:the )?key))"
+    r"|(?P<cipher>(?:(?:de|en)crypt(?:ed|ing|ion)?|(?:authenti\w{4,7}|log(?:ged |ging )?in"
+    r"|signed in|signing in|connect\w{0,3})(?: failed| refused| rejected| denied)?)"
+    r" (?:with|using) (?:the )?key))"
     r"|(?P<key>keys?))"
 )
 _NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
@@ -126,6 +128,10 @@ _KEY_IS = re.compile(r"[ ]['\"]?|[ ]?(?:was|is)?[: ]{1,2}['\"]?")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _KEY_LENGTHS = (32, 48, 64, 96, 128)
 """Of a key in hexadecimal digits; a fingerprint has 16 or 40."""
+_PRINT = re.compile(
+    r"(?:SHA256|SHA512|MD5):|id_[a-z]|(?:0x)?(?:[0-9A-F]{8}|[0-9A-F]{16}|[0-9A-F]{40})(?!\w)"
+)
+"""How a message names a key: by its fingerprint or its file."""
 _CODE = re.compile(r"[0-9][0-9-]{2,54}[0-9]")
 _CHANGE = re.compile(
     r"[ ](?:from[ ](\S{3,100}+)[ ]to[ ](\S{3,100}+)"
@@ -174,7 +180,7 @@ def _nouns(lowered: str, mentions: list[Span]) -> Iterator[re.Match[str]]:
                 yield noun
 
 
-_LEAD = 24
+_LEAD = 32
 _REST = 4
 
 
@@ -357,6 +363,8 @@ def _is_such(noun: re.Match[str], between: str, written: str) -> bool:
     """Whether a secret of that sort is written so."""
     kind = noun.lastgroup
     if noun[0] == "session" and _UUID.fullmatch(written):
+        return False
+    if noun["cipher"] and _PRINT.match(written):
         return False
     if kind == "code":
         is_word = noun[0].endswith(("word", "words"))

@@ -39,8 +39,10 @@ _NO_SIGN = re.compile(r"[<>]=|[!=]==?\Z|\|\|\Z|\?")
 _OWNED = re.compile(
     r"""(?i)(?:[ ](?:for|of|do|da|dos|de|del|della|di|du|des|f[üu]e?r|von|vom|der|pour|van|voor
         |f[öo]r|till|para|dla|для)
-      (?:[ ](?:the|la|le|les|el|den|dem|der|die|das|il|user|client|account|service|role|database))?+
-      [ ](?P<q>["'`]?)[\w.@-]{1,40}+(?P=q)(?:[ ](?!is\b|was\b)[\w.-]{1,20}+)?
+      (?:[ ](?:the|la|le|les|el|den|dem|der|die|das|il|user|client|account|service|role|database
+        |key|file|host|machine|server|store))?+
+      [ ](?P<q>["'`]?)(?:[\w.@-]{1,40}+|[\w.@/:~\\-]{1,120}+(?=["'`])
+        |[~/][\w.@/~-]{1,120}+)(?P=q)(?:[ ](?!is\b|was\b)[\w.-]{1,20}+)?
       |[ ]?\[[\w.@-]{1,40}+\]|[ ]?\([\w.@-]{1,40}+\))
     [ ]{0,2}(?P<sign>=>?|:)(?![=:])[ ]{0,4}(?=\S)""",
     re.VERBOSE,
@@ -51,6 +53,11 @@ _DONE = re.compile(r"(?i).*(?:ed|ing|ung|ty|en)\Z|.{0,3}")
 """A word for what has become of the secret: `password for ann: unchanged`."""
 _LOOSE = ("token", "tokens", "cookie", "credential", "credentials", "authorization", "key", "keys")
 """Names of what a program reads, so that a word beside them may be any."""
+_FIRM = re.compile(
+    r"(?:.*(?:api|auth|access|refresh|bearer|personal|csrf|xsrf|jwt|oauth|deploy|bot|hook|service))"
+    r"(?:token|key)s?|.*(?:secret|private|master|encryption|signing|account)keys?"
+)
+"""Names of those that no program reads as a part of another."""
 _IDENTIFIER = re.compile(r"[A-Za-z_-]+")
 _EXPANDED = re.compile(
     r"\$\{(?P<name>[A-Za-z_]\w{1,60}+)-(?P<secret>[^{}$\"'`\r\n][^{}\"'`\r\n]{0,199}+)\}"
@@ -107,4 +114,5 @@ def _is_value(name: str, written: str) -> bool:
 
 
 def _is_loose(name: str) -> bool:
-    return squashed(name).endswith(_LOOSE)
+    plain = squashed(name)
+    return plain.endswith(_LOOSE) and _FIRM.fullmatch(plain) is None
