@@ -286,3 +286,12 @@ def test_the_parts_of_a_body_are_made_under_the_deadline_and_closed():
     body.close()
     assert [each is not None and each <= 5.0 for each in left] == [True, True]
     assert closed == [True]
+
+
+@pytest.mark.parametrize("stated", [["5", "3"], ["5, 3"], ["nonsense, 3"]])
+def test_the_least_of_several_deadlines_counts_also_if_a_proxy_joined_them(kind, leaf, stated):
+    """Both servers read the lines of a header and one line of them alike (RFC 9110, 5.3)."""
+    service = Service(leaf)
+    with running(kind, service) as url:
+        httpx.get(url, headers=[("Mainstay-Timeout", each) for each in stated], verify=TLS)
+    assert 0.0 < service.left[0] <= 3.0

@@ -53,4 +53,5 @@ class DeadlineMiddleware:
         if client is None or not self._trust.covers(str(client[0])):
             return []
         headers = scope.get("headers") or ()
-        return [value.decode("latin-1") for name, value in headers if name.lower() == _NAME]
+        values = [value.decode("latin-1") for name, value in headers if name.lower() == _NAME]
+        return ",".join(values).split(",")  # as a proxy joins them, too (RFC 9110, 5.3)

@@ -94,7 +94,9 @@ class Trust:
         if answer is None:
             if len(self._seen) >= _REMEMBERED:
                 self._seen.clear()
-            answer = self._seen[asked] = self._look_up(host.lower().strip("[]"), port)
+            name = host.lower().strip("[]")
+            names = {name, _unmapped(name)}
+            answer = self._seen[asked] = any(self._look_up(each, port) for each in names)
         return answer
 
     def _add(self, host: object) -> None:
@@ -129,6 +131,16 @@ def _is_in(networks: list[IPv4Network | IPv6Network], host: str) -> bool:
     except ValueError:
         return False
     return any(address in network for network in networks)
+
+
+def _unmapped(host: str) -> str:
+    """An address of IPv4 that a socket of both families shows as one of IPv6.
+
+    >>> _unmapped("::ffff:10.0.0.1"), _unmapped("::1")
+    ('10.0.0.1', '::1')
+    """
+    rest = host.removeprefix("::ffff:")
+    return rest if rest != host and "." in rest and ":" not in rest else host
 
 
 def _split(text: str) -> tuple[str, int | None]:
