@@ -21,7 +21,7 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 import mainstay.runtime.clock as clock
 from mainstay import Engine
@@ -409,6 +409,60 @@ def test_a_key_stands_for_one_mounted_application():
     other, again = (ask(app, post(), root_path=root)[0] for root in ("/us", "/eu"))
     assert (first.status_code, other.status_code, again.status_code) == (201, 422, 201)
     assert shop.runs == 1
+
+
+@pytest.mark.parametrize("path", ["/orders/a%2Fb", "/orders/a%2fb", "/orders/a%3Bb=1"])
+def test_an_escape_that_separates_nothing_makes_another_request(path):
+    """Servers take escapes out of the path: `/a%2Fb` is one order, `/a/b` a part of another."""
+    shop = Shop()
+    plain = path.replace("%2F", "/").replace("%2f", "/").replace("%3B", ";")
+    first, other = ask(guarded(shop.app), post(path), post(plain))
+    assert (first.status_code, other.status_code, shop.runs) == (201, 422, 1)
+
+
+def test_a_path_that_is_no_utf_8_is_not_every_such_path():
+    """Servers put one sign in the place of all that they cannot read."""
+    shop = Shop()
+    paths = ["/orders/%FF", "/orders/%FE", "/orders/%fF"]
+    first, other, again = ask(guarded(shop.app), *map(post, paths))
+    assert (first.status_code, other.status_code, again.status_code) == (201, 422, 201)
+    assert shop.runs == 1
+
+
+def test_other_escapes_are_spellings_of_one_path():
+    """`%7E` is `~` (RFC 3986, 2.3)."""
+    shop = Shop()
+    _, again = ask(guarded(shop.app), post("/orders/%7Eann"), post("/orders/~ann"))
+    assert (again.status_code, shop.runs) == (201, 1)
+
+
+@pytest.mark.parametrize("rule", ["/orders", "POST /orders", "POST /eu/orders"])
+def test_a_rule_holds_for_an_application_that_is_mounted(rule):
+    """Its path has the root in it, as ASGI has it; a rule may leave that out."""
+    shop = Shop()
+    inner = Starlette(routes=[Mount("/eu", guarded(shop.app, required=[rule]))])
+    refused, other = ask(inner, post("/eu/orders", headers={}), post("/eu/else", headers={}))
+    assert (refused.status_code, other.status_code, shop.runs) == (400, 201, 1)
+
+
+def test_headers_that_can_be_read_once_are_sent_and_replayed():
+    """ASGI asks for an iterable: a generator is one."""
+
+    async def app(scope, receive, send):
+        pairs = {"location": "/orders/7", "content-length": "2"}.items()
+        headers = ((name.encode(), value.encode()) for name, value in pairs)
+        await send({"type": "http.response.start", "status": 201, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    first, again = ask(guarded(app), post(), post())
+    assert [each.headers.get("location") for each in (first, again)] == ["/orders/7"] * 2
+
+
+def test_a_length_that_no_program_reads_is_none():
+    """Python refuses to read a number of more than 4,300 digits; the body counts."""
+    shop = Shop()
+    (answer,) = ask(guarded(shop.app), post(**{"Content-Length": "9" * 5000}))
+    assert (answer.status_code, shop.runs) == (201, 1)
 
 
 def recorded_before(engine):

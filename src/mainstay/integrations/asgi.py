@@ -37,7 +37,12 @@ from mainstay.core.idempotency.record import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox.items import Item
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoredValueError, StoreUnavailable, UsageError
-from mainstay.integrations.asgi_identity import checked_caller, identity_of, known_caller
+from mainstay.integrations.asgi_identity import (
+    checked_caller,
+    identity_of,
+    known_caller,
+    paths_of,
+)
 from mainstay.integrations.asgi_messages import (
     NEVER_REPLAYED,
     Body,
@@ -317,7 +322,8 @@ def _requirement(required: Any, methods: frozenset[str], check: Checker) -> Call
         if method not in methods and method:
             check.note("required", f"{method} {pattern}", f"of the methods {sorted(methods)}")
     return lambda scope: any(
-        method in ("", scope["method"]) and fnmatchcase(scope["path"], pattern)
+        method in ("", scope["method"]) and fnmatchcase(path, pattern)
+        for path in paths_of(scope)
         for method, pattern in rules
     )
 

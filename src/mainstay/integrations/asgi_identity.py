@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.functions import is_async
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
     from mainstay.integrations.asgi_messages import Scope
 
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_RESERVED = re.compile(rb"%(?:2[146-9A-CF]|3[ABD]|40)", re.IGNORECASE)
+"""Escapes of what separates the parts of a path, or of a part (RFC 3986, 2.2)."""
 _USUAL_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -73,7 +77,26 @@ def identity_of(scope: Scope, digest: str) -> list[Any]:
         elif lower == b"host":  # as RFC 9110 (4.2.3) compares hosts
             hosts.append(value.decode("latin-1").lower().removesuffix(usual))
     root = scope.get("root_path", "")
-    return [scope["method"], scope["path"], query, kinds, digest, hosts, root]
+    return [scope["method"], scope["path"], query, kinds, digest, hosts, root, *_lost_in(scope)]
+
+
+def paths_of(scope: Scope) -> set[str]:
+    """The path of a request, with the root that the application is mounted at and without it.
+
+    >>> sorted(paths_of({"path": "/eu/orders", "root_path": "/eu"}))
+    ['/eu/orders', '/orders']
+    """
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    return {path, path.removeprefix(root)} if path.startswith(f"{root}/") else {path}
+
+
+def _lost_in(scope: Scope) -> list[str]:
+    """The path as it was sent, if its escapes meant something: `/a%2Fb` is not `/a/b`."""
+    raw = scope.get("raw_path") or b""
+    if b"%" not in raw or (_RESERVED.search(raw) is None and "\ufffd" not in scope["path"]):
+        return []
+    path = raw.partition(b"?")[0].decode("latin-1")
+    return [_ESCAPE.sub(lambda found: found[0].upper(), path)]
 
 
 def earlier_fingerprint(identity: list[Any]) -> str:
@@ -84,4 +107,4 @@ def earlier_fingerprint(identity: list[Any]) -> str:
     ... )
     True
     """
-    return fingerprint(identity[:-2])
+    return fingerprint(identity[:5])

@@ -189,6 +189,8 @@ async def respond(send: Send, status: int, headers: Headers, body: bytes) -> Non
 
 # --- messages -------------------------------------------------------------------------------------
 
+_DIGITS = 18
+"""Of a length; Python refuses to read a number of thousands of digits."""
 _LONGEST = 2000
 """Characters of such a header."""
 _WAYS_ON = frozenset({b"location", b"content-location"})
@@ -216,7 +218,8 @@ def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """The Content-Length, if there is a sound one."""
     values = values_of(headers, b"content-length")
-    return int(values[0]) if len(values) == 1 and values[0].isdigit() else None
+    is_sound = len(values) == 1 and values[0].isdigit() and len(values[0]) <= _DIGITS
+    return int(values[0]) if is_sound else None
 
 
 def lasting(

@@ -352,7 +352,7 @@ class Response:
         self._status = message["status"]
         self._headers = list(lasting(headers, self._dropped))
         self._holds = length is not None and length <= self._room
-        self._held.append(message)
+        self._held.append({**message, "headers": headers})  # they may be an iterator, used up here
 
     async def _go_on(self, message: Message) -> None:
         chunk = bytes(message.get("body", b""))
