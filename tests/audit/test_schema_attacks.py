@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 from click.testing import CliRunner
 
-from mainstay.audit import AuditLog, verify_log
+from mainstay import Engine
+from mainstay.audit import AuditLog, read_log, verify_log
 from mainstay.cli.app import app
 from mainstay.events import CallSucceeded
 
@@ -128,6 +129,94 @@ IN_POSTGRES = {
     "no view": ("DROP VIEW mainstay_audit",),
     "no table of heads": ("DROP TABLE mainstay_audit_heads",),
     "an anchor below zero": ("INSERT INTO mainstay_audit_anchor VALUES ('a', -1, -1, '', '[]')",),
+    "a constraint that keeps records out": (
+        (
+            "ALTER TABLE mainstay_audit_blocks ADD CHECK"
+            " (position('call_failed'::bytea IN body) = 0) NOT VALID"
+        ),
+    ),
+    "heads that end with a row of another table": (
+        "CREATE TABLE own (block bigint PRIMARY KEY)",
+        (
+            "ALTER TABLE mainstay_audit_heads ADD FOREIGN KEY (block) REFERENCES own"
+            " ON DELETE CASCADE NOT VALID"
+        ),
+    ),
+    "an index that runs a function": (
+        "CREATE FUNCTION own(bytea) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+        "CREATE INDEX quiet ON mainstay_audit_blocks (own(body))",
+    ),
+    "an index with a condition that runs a function": (
+        "CREATE FUNCTION own(bytea) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true'",
+        "CREATE INDEX quiet ON mainstay_audit_blocks (block) WHERE own(body)",
+    ),
+}
+IN_FRONT = {
+    "a view in the schema of a user": (
+        "CREATE SCHEMA AUTHORIZATION CURRENT_USER",
+        "CREATE VIEW mainstay_audit AS SELECT * FROM public.mainstay_audit WHERE number > 1",
+    ),
+    "a whole log in the schema of a user": (
+        "CREATE SCHEMA AUTHORIZATION CURRENT_USER",
+        *(
+            f"CREATE TABLE {name} (LIKE public.{name} INCLUDING ALL)"
+            for name in ("mainstay_audit_blocks", "mainstay_audit_heads", "mainstay_audit_anchor")
+        ),
+        "INSERT INTO mainstay_audit_blocks SELECT * FROM public.mainstay_audit_blocks",
+        "INSERT INTO mainstay_audit_heads SELECT * FROM public.mainstay_audit_heads",
+        (
+            "DO $$ BEGIN EXECUTE 'CREATE VIEW mainstay_audit AS '"
+            " || replace(pg_get_viewdef('public.mainstay_audit'::regclass), 'public.', ''); END $$"
+        ),
+    ),
+    "functions in front of those of PostgreSQL": (
+        "CREATE SCHEMA front",
+        (
+            "CREATE FUNCTION front.convert_from(bytea, name) RETURNS text LANGUAGE sql"
+            " AS $$ SELECT pg_catalog.replace(pg_catalog.convert_from($1, $2), 'failed', '') $$"
+        ),
+        (
+            "DO $$ DECLARE shown text := pg_get_viewdef('mainstay_audit'::regclass); BEGIN"
+            " SET search_path = front, public, pg_catalog;"
+            " EXECUTE 'CREATE OR REPLACE VIEW mainstay_audit AS ' || shown; END $$"
+        ),
+        (
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = front, public,"
+            " pg_catalog', current_database()); END $$"
+        ),
+    ),
+    "a view of functions in front of those of PostgreSQL": (
+        "CREATE SCHEMA front",
+        (
+            "CREATE FUNCTION front.convert_from(bytea, name) RETURNS text LANGUAGE sql"
+            " AS $$ SELECT pg_catalog.replace(pg_catalog.convert_from($1, $2), 'failed', '') $$"
+        ),
+        (
+            "DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW mainstay_audit AS ' || replace("
+            "pg_get_viewdef('mainstay_audit'::regclass), 'convert_from', 'front.convert_from');"
+            " END $$"
+        ),
+    ),
+}
+CALLED = "BEGIN RAISE EXCEPTION 'a function of another user was called'; END"
+BETTER_FITS = {
+    "hashtextextended(text, integer)": "bigint",
+    "convert_from(bytea, text)": "text",
+    "nextval(text)": "bigint",
+    "to_regclass(name)": "regclass",
+    "unnest(text[])": "SETOF text",
+    "pg_get_viewdef(regclass)": "text",
+    "any_of(oid, regclass)": "boolean",
+    "any_of(name, text)": "text",
+    "any_of(float8, integer)": "boolean",
+    "any_of(float8, numeric)": "float8",
+}
+"""What PostgreSQL would call before its own, since the types fit without a cast."""
+BETTER_OPERATORS = {
+    "=": ("oid", "regclass"),
+    "||": ("name", "text"),
+    ">": ("float8", "integer"),
+    "+": ("float8", "numeric"),
 }
 
 
@@ -188,3 +277,65 @@ def test_a_view_of_another_server_is_compared_with_one_that_is_made(postgres_dat
     monkeypatch.setattr(audit_schema, "_SHOWN", "in other words")
     assert verify_log(postgres_database).is_complete
     assert verify_log(postgres_database).is_complete
+
+
+@pytest.mark.parametrize("attack", IN_FRONT)
+def test_a_schema_in_front_of_a_log_is_a_finding(postgres_database, attack):
+    """A reader of that search path is shown what the chain does not cover."""
+    import psycopg
+
+    fill(postgres_database)
+    with psycopg.connect(postgres_database) as connection:
+        for statement in IN_FRONT[attack]:
+            connection.execute(statement)
+    verdict = verify_log(postgres_database)
+    assert (verdict.ok, verdict.first_bad) == (False, 1)
+
+
+def test_an_index_of_ones_own_is_no_finding_in_postgres(postgres_database):
+    """It runs functions of PostgreSQL only."""
+    import psycopg
+
+    fill(postgres_database)
+    with psycopg.connect(postgres_database) as connection:
+        connection.execute("CREATE INDEX by_size ON mainstay_audit_blocks (length(body))")
+        connection.execute("CREATE TABLE mine (block bigint REFERENCES mainstay_audit_blocks)")
+        connection.execute("CREATE SCHEMA elsewhere")
+        connection.execute("CREATE TABLE elsewhere.mainstay_audit_blocks (mine int)")
+    assert verify_log(postgres_database).is_complete
+
+
+def test_no_function_of_another_user_is_called(postgres_database):
+    """A user who may create in the schema has no code run by the user of the store.
+
+    PostgreSQL takes a function whose types fit without a cast before one of its own.
+    """
+    import psycopg
+
+    with psycopg.connect(postgres_database) as connection:
+        for name, returned in BETTER_FITS.items():
+            connection.execute(
+                f"CREATE FUNCTION public.{name} RETURNS {returned} LANGUAGE plpgsql AS $${CALLED}$$"
+            )
+        for sign, (left, right) in BETTER_OPERATORS.items():
+            connection.execute(
+                f"CREATE OPERATOR public.{sign} (leftarg = {left}, rightarg = {right},"
+                " function = public.any_of)"
+            )
+    fill(postgres_database)
+    records = len(list(read_log(postgres_database)))
+    with psycopg.connect(postgres_database) as connection:
+        assert connection.execute("SELECT count(*) FROM mainstay_audit").fetchall() == [(records,)]
+    assert records > 0
+    sent = []
+    with Engine(postgres_database, sinks=[]) as engine:
+        with psycopg.connect(postgres_database) as connection:
+            engine.outbox.add(
+                connection, topic="a", payload={}, aggregate_type="A", aggregate_id="7"
+            )
+            engine.outbox.add(connection, topic="b", payload={}, delay=0.001)
+        relay = engine.outbox.relay(sent.append)
+        while len(sent) < 2:
+            relay.drain()
+        engine.outbox.counts()
+    assert verify_log(postgres_database).ok

@@ -84,8 +84,9 @@ _TAKE = (
     " WHERE o.id = d.id"
 )
 _LOCKED = (
-    "WITH wanted AS MATERIALIZED (SELECT id FROM unnest(%(ids)s::text[]) AS i (id)"
-    " UNION SELECT h.id FROM unnest(%(aggregates)s::text[]) AS a (aggregate) CROSS JOIN LATERAL ("
+    "WITH wanted AS MATERIALIZED (SELECT id FROM pg_catalog.unnest(%(ids)s::text[]) AS i (id)"
+    " UNION SELECT h.id FROM pg_catalog.unnest(%(aggregates)s::text[]) AS a (aggregate)"
+    " CROSS JOIN LATERAL ("
     "SELECT o.id FROM mainstay_outbox AS o WHERE o.aggregate = a.aggregate AND o.hold = 2"
     " OFFSET 0) AS h)"
     ' SELECT {} FROM (SELECT id FROM wanted ORDER BY id COLLATE "C") AS w CROSS JOIN LATERAL ('
@@ -101,7 +102,7 @@ _SETTLE = (
     " next_at = d.next_at, ended_at = d.ended_at, history = coalesce(d.history, o.history),"
     " token = '', lease_until = NULL, is_replay = d.is_replay,"
     " has_item = CASE WHEN d.phase IN ('dead', 'holding') THEN false END,"
-    " position = CASE WHEN d.is_moved THEN nextval('mainstay_outbox_position')"
+    " position = CASE WHEN d.is_moved THEN nextval('mainstay_outbox_position'::regclass)"
     " ELSE o.position END"
     " FROM unnest(%(ids)s::text[], %(phases)s::text[], %(attempts)s::integer[],"
     " %(crashes)s::integer[], %(next_at)s::float8[], %(ended_at)s::float8[],"
@@ -112,7 +113,7 @@ _SETTLE = (
 )
 _RELEASE = (
     "UPDATE mainstay_outbox SET phase = 'ready' WHERE id IN (SELECT p.id"
-    " FROM (SELECT u.aggregate FROM unnest(%(aggregates)s::text[]) AS u (aggregate)"
+    " FROM (SELECT u.aggregate FROM pg_catalog.unnest(%(aggregates)s::text[]) AS u (aggregate)"
     " WHERE (SELECT e.hold FROM mainstay_outbox AS e"
     " WHERE e.aggregate = u.aggregate AND e.hold = 0 LIMIT 1) IS NOT NULL OFFSET 0) AS a"
     " CROSS JOIN LATERAL ("
@@ -127,30 +128,30 @@ _RENEW = (
     " WHERE phase = 'claimed' AND token = ANY(%(tokens)s::text[]) AND id = ANY(%(ids)s::text[])"
     " RETURNING id"
 )
-_LATE = f"(%(now)s::float8 + {LONGEST_WAIT})"
+_LATE = f"(%(now)s::float8 + {LONGEST_WAIT}::float8)"
 _LOOK = (
     f"SELECT {CLOCK},"
-    " (SELECT min(next_at) FROM mainstay_outbox WHERE phase = 'scheduled' AND next_at > 0),"
-    " (SELECT min(next_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0),"
-    " (SELECT max(next_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0),"
-    " (SELECT min(lease_until) FROM mainstay_outbox WHERE lease_until > 0),"
-    " (SELECT max(lease_until) FROM mainstay_outbox WHERE lease_until > 0),"
+    " (SELECT min(next_at) FROM mainstay_outbox WHERE phase = 'scheduled' AND next_at > 0::float8),"
+    " (SELECT min(next_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0::float8),"
+    " (SELECT max(next_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0::float8),"
+    " (SELECT min(lease_until) FROM mainstay_outbox WHERE lease_until > 0::float8),"
+    " (SELECT max(lease_until) FROM mainstay_outbox WHERE lease_until > 0::float8),"
     " EXISTS (SELECT 1 FROM mainstay_outbox WHERE has_item = false)"
 )
 _TRY_UPKEEP = f"SELECT pg_try_advisory_xact_lock({_UPKEEP})"
 _PROMOTE = (
     "WITH due AS MATERIALIZED (SELECT id, phase FROM mainstay_outbox"
-    " WHERE phase IN ('waiting', 'scheduled') AND next_at > 0 AND (next_at <= %(now)s::float8"
-    f" OR (phase = 'waiting' AND next_at > {_LATE}))"
+    " WHERE phase IN ('waiting', 'scheduled') AND next_at > 0::float8"
+    f" AND (next_at <= %(now)s::float8 OR (phase = 'waiting' AND next_at > {_LATE}))"
     " ORDER BY next_at, position LIMIT 1000 FOR UPDATE SKIP LOCKED),"
     " numbered AS MATERIALIZED (SELECT id, CASE WHEN phase = 'scheduled'"
-    " THEN nextval('mainstay_outbox_position') END AS position FROM due)"
+    " THEN nextval('mainstay_outbox_position'::regclass) END AS position FROM due)"
     " UPDATE mainstay_outbox AS o SET phase = 'ready', next_at = NULL,"
     " position = coalesce(n.position, o.position) FROM numbered AS n WHERE o.id = n.id"
     " RETURNING o.id"
 )
 _EXPIRED = (
-    "SELECT id, aggregate FROM mainstay_outbox WHERE phase = 'claimed' AND lease_until > 0"
+    "SELECT id, aggregate FROM mainstay_outbox WHERE phase = 'claimed' AND lease_until > 0::float8"
     f" AND (lease_until <= %(now)s::float8 OR lease_until > {_LATE}) LIMIT 100"
 )
 _UNREPORTED = (
@@ -171,8 +172,8 @@ _COUNTS = "SELECT phase, count(*) FROM mainstay_outbox GROUP BY phase"
 _OLDEST = (
     f"SELECT {CLOCK}, (SELECT created_at FROM mainstay_outbox WHERE phase = 'ready'"
     " ORDER BY position LIMIT 1),"
-    " (SELECT min(created_at) FROM mainstay_outbox WHERE lease_until > 0),"
-    " (SELECT min(created_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0)"
+    " (SELECT min(created_at) FROM mainstay_outbox WHERE lease_until > 0::float8),"
+    " (SELECT min(created_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0::float8)"
 )
 _PURGING = (
     "UPDATE mainstay_outbox SET phase = 'purged' WHERE id IN (SELECT id FROM mainstay_outbox"

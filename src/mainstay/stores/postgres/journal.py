@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.stores.postgres.statements import Rows, StepDriver, Steps
 
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '.mainstay_audit', 0))"
+_LOCK = (  # of these types exactly, or a function of another user that has them would be called
+    "SELECT pg_advisory_xact_lock(hashtextextended("
+    "current_schema()::text || '.mainstay_audit'::text, 0::bigint))"
+)
 _TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"
 _INSERT = (
     "INSERT INTO mainstay_audit_blocks (block, header, links, body) VALUES"

@@ -38,6 +38,6 @@ SELECT
     h.header ->> 'writer' AS writer,
     e.event AS event
 FROM mainstay_audit_blocks AS b
-CROSS JOIN LATERAL (SELECT convert_from(b.header, 'UTF8')::json AS header) AS h
-CROSS JOIN LATERAL json_array_elements(convert_from(b.body, 'UTF8')::json)
+CROSS JOIN LATERAL (SELECT convert_from(b.header, 'UTF8'::name)::json AS header) AS h
+CROSS JOIN LATERAL json_array_elements(convert_from(b.body, 'UTF8'::name)::json)
     WITH ORDINALITY AS e (event, position);

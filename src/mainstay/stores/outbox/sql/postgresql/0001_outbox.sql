@@ -16,7 +16,7 @@ CREATE TABLE mainstay_outbox (
     dedupe_key text COLLATE "C",
     attributes text NOT NULL DEFAULT '',
     created_at double precision NOT NULL DEFAULT extract(epoch FROM clock_timestamp()),
-    position bigint NOT NULL DEFAULT nextval('mainstay_outbox_position'),
+    position bigint NOT NULL DEFAULT nextval('mainstay_outbox_position'::regclass),
     is_moved boolean NOT NULL DEFAULT false,
     is_replay boolean NOT NULL DEFAULT false,
     has_item boolean,
@@ -80,7 +80,7 @@ BEGIN
         )
     ) THEN
         UPDATE mainstay_outbox
-        SET position = nextval('mainstay_outbox_position'), is_moved = true
+        SET position = nextval('mainstay_outbox_position'::regclass), is_moved = true
         WHERE id = NEW.id;
     END IF;
     PERFORM pg_notify('mainstay_outbox', '');
