@@ -362,7 +362,7 @@ def test_a_store_made_of_one_that_takes_hints_need_not_take_them(tmp_path, kind,
         assert store.steps == before + 4
 
 
-@pytest.mark.parametrize("expires", [None, 0.0, 5e9])
+@pytest.mark.parametrize("expires", [None, 0.0, -1.0, 5e9])
 def test_every_way_of_writing_gives_the_same_row(store, expires):
     """A blob, and NULL for a record that does not expire: whoever reads the file relies on both."""
     change, step = Change(b"a\0b", expires), lambda value, _now: (change, value)

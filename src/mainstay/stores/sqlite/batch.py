@@ -7,6 +7,7 @@ A value that is too large fails alone, before anything is written.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,10 @@ _READ = {
     size: f"SELECT key, value FROM mainstay_kept WHERE space = ? AND key IN ({'?, ' * size}NULL)"  # noqa: S608 -- marks
     for size in _SIZES
 }
-EXPIRES = "nullif(?, '')"
-"""NULL for a record that does not expire, as `row_of` binds it."""
+NEVER, EXPIRES = math.inf, "nullif(?, 9e999)"
+"""NULL for a record that does not expire: what is bound, and the text, in which it is infinity."""
 WRITE = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, nullif(?, ''))"
+    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, nullif(?, 9e999))"
     " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
 )
 DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
@@ -102,7 +103,7 @@ def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Ch
 
 def row_of(space: str, key: str, value: bytes, expires: float | None) -> tuple[object, ...]:
     """A row as it is bound: what sqlite3 looks for no adapter of."""
-    return space, key, bytearray(value), "" if expires is None else expires
+    return space, key, bytearray(value), NEVER if expires is None else expires
 
 
 def _read_all(connection: sqlite3.Connection, steps: Batch) -> Kept:

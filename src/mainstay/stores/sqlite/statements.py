@@ -3,8 +3,8 @@
 A step that needs a transaction is given to `whole`, or is a part of the caller's own. `exchange`
 needs none: one statement is a transaction of its own.
 
-Values are bound as bytearrays, and no expiry as an empty text that the statement turns into NULL:
-for bytes and for None, sqlite3 looks for adapters first, which takes as long as twenty lines of
+Values are bound as bytearrays, and no expiry as infinity, which the statement turns into NULL: for
+bytes and for None, sqlite3 looks for adapters first, which takes as long as twenty lines of
 Python. What SQLite is given is the same.
 """
 
@@ -19,7 +19,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.migrations import pending, statements
-from mainstay.stores.sqlite.batch import DROP, EXPIRES, WRITE, row_of
+from mainstay.stores.sqlite.batch import DROP, EXPIRES, NEVER, WRITE, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Done = TypeVar("Done")
 
-_CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
+_CLOCK = "(julianday() - 2440587.5) * 86400.0"
 READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
 _SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
 _PURGE = (
@@ -158,7 +158,7 @@ def exchange(
     """Writes a record if it equals the hint and the time is still right; whether it did."""
     assert change.value is not None
     value = bytearray(change.value)  # row_of, without a frame
-    expires = "" if change.expires is None else change.expires
+    expires = NEVER if change.expires is None else change.expires
     if hint is None:
         made = connection.execute(_INSERT, (space, key, value, expires, moment))
     else:

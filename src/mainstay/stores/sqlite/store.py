@@ -23,7 +23,7 @@ from mainstay.runtime.fork import make_rlock
 from mainstay.stores.group_commit import Writer, answer_of
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
-from mainstay.stores.sqlite.batch import carry_out
+from mainstay.stores.sqlite.batch import NEVER, carry_out
 from mainstay.stores.sqlite.connections import (
     CONNECTIONS,
     FileReplacedError,
@@ -178,7 +178,7 @@ class SqliteStore:
                 change, reply = decide(None, now)
                 if change is KEEP or change.value is None:
                     return None
-                expires = "" if change.expires is None else change.expires
+                expires = NEVER if change.expires is None else change.expires
                 values += (space, key, bytearray(change.value), expires, now)
                 replies.append(reply)
             return replies if self._use("write", steps.insert_all, values) else None
