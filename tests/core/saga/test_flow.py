@@ -363,6 +363,21 @@ def test_the_lease_is_lost():
     assert "c" not in world.happened
 
 
+def test_the_record_is_gone():
+    """What has no record any more is not begun again: no step begins, and nothing is undone."""
+
+    class Gone(World):
+        def act(self, step):
+            if step == 1:
+                self.value = None
+            return super().act(step)
+
+    world = Gone(saga_of("a~", "b~", "c"))
+    assert world.run() == End(None)
+    assert world.value is None
+    assert world.happened == ["a", "b"]
+
+
 def test_results_that_cannot_be_kept():
     """A result that is too large, or is no data, leaves a note in its place."""
 

@@ -28,7 +28,7 @@ from mainstay.core.codec.outcome import (
     encode_value,
 )
 from mainstay.core.saga import progress as marks
-from mainstay.core.saga.commands import Append, Lost
+from mainstay.core.saga.commands import Append, Written
 from mainstay.core.saga.definition import outline_of
 from mainstay.core.saga.events import (
     SagaEnded,
@@ -377,7 +377,7 @@ class _Run:
 
     def written(self, answer: Answer) -> str:
         """After that: why nothing may be started, if so."""
-        if type(answer) is Lost:
+        if type(answer) is not Written:  # it is another process's, or gone
             raise _LostError
         stop: str = answer.stop
         command = self.command

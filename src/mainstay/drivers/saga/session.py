@@ -12,7 +12,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.codec.outcome import Succeeded, decode_outcome
 from mainstay.core.idempotency import record as leases
 from mainstay.core.idempotency.events import LeaseExpired
-from mainstay.core.saga.commands import Lost, Release, Renew, Written
+from mainstay.core.saga.commands import Done, Release, Renew, Written
 from mainstay.core.saga.context import Results
 from mainstay.core.saga.definition import outline_of
 from mainstay.core.saga.flow import Plan, saga_flow
@@ -168,7 +168,7 @@ class SagaRun:
         raise SagaTaken(LeaseLost(self.saga.name, self.saga_id))
 
     def _renewed(self, reply: Reply, sent: float) -> None:
-        if type(reply[0]) is Lost:
+        if type(reply[0]) is not Done:  # it is another process's, or gone
             raise SagaTaken(LeaseLost(self.saga.name, self.saga_id))
         self.lease.until = max(self.lease.until, sent + self.lease.length)
 
@@ -181,7 +181,7 @@ class SagaRun:
 
         def renew(value: bytes | None, now: float) -> tuple[Change, object]:
             change, (answer, _) = decide(value, now)
-            return change, leases.Lost() if type(answer) is Lost else leases.Done()
+            return change, leases.Done() if type(answer) is Done else leases.Lost()
 
         return self.parts.records.store, (SPACE, self.address, renew)
 
