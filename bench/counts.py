@@ -60,7 +60,7 @@ def counted() -> Table:
         _row("a log record as JSON to a file", _log, 150),
         _row("a policy of a configuration read, checked and made", _configuration, 400),
         _row("statements of a keyed call on SQLite", _keyed, 2, "statements"),
-        _row("a saga of three steps on SQLite", lambda: len(_saga()), 380),
+        _row("a saga of three steps on SQLite", lambda: len(_saga()), 315),
         _row(
             "statements of a saga of three steps on SQLite",
             lambda: _saga().count("Connection.execute"),

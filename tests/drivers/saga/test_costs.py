@@ -47,4 +47,4 @@ def test_a_saga_decodes_nothing_that_it_has_written(entered):
 
 def test_a_saga_of_three_steps_enters_few_frames(entered):
     """Beginning, steps, writes and end; what a step does itself is one of them."""
-    assert min(map(len, entered)) <= 345, "a machine that stands still adds looks at the clock"
+    assert min(map(len, entered)) <= 285, "a machine that stands still adds looks at the clock"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
 _GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
-_PLAIN = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
+PLAIN = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 """What most functions return: nothing to await, and asking for an attribute that is missing takes
 as long as ten lines."""
 
@@ -44,7 +44,7 @@ def is_awaitable(value: UserValue) -> bool:
     False
     """
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return False
     return hasattr(kind, "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
 

@@ -49,14 +49,14 @@ def recorded(value: object) -> Json:
 # --- what JSON has --------------------------------------------------------------------------------
 
 NESTED = frozenset({list, dict})
-_FREE = frozenset({type(None), bool, str})
-_NATIVE = _FREE | {int, float} | NESTED
+FREE = frozenset({type(None), bool, str})
+_NATIVE = FREE | {int, float} | NESTED
 
 
 def is_native(value: UserValue, room: int) -> bool:
     """Whether JSON has all of this, up to `room` levels deep."""
     kind = type(value)
-    if kind in _FREE:
+    if kind in FREE:
         return True
     if kind is int:
         return bool(LEAST <= value <= MOST)
@@ -70,7 +70,7 @@ def is_native(value: UserValue, room: int) -> bool:
 def _is_native_list(values: list[UserValue], room: int) -> bool:
     """Checked in C if all values are of one type, as in most long lists."""
     kinds = set(map(type, values))
-    if kinds <= _FREE:
+    if kinds <= FREE:
         return True
     if kinds == {int}:
         return bool(min(values) >= LEAST and max(values) <= MOST)
@@ -78,7 +78,12 @@ def _is_native_list(values: list[UserValue], room: int) -> bool:
 
 
 def _is_native_dict(values: dict[UserValue, UserValue], room: int) -> bool:
-    return all(_is_plain_key(k) and is_native(v, room) for k, v in values.items())
+    for key, value in values.items():  # a loop, as most values are small
+        if type(key) is not str or key[:1] == "$":  # a tag
+            return False
+        if type(value) not in FREE and not is_native(value, room):
+            return False
+    return True
 
 
 def _is_plain_key(key: object) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from mainstay.core.base.change import damage
 from mainstay.core.base.value import Value
 from mainstay.core.codec.decode import read
-from mainstay.core.codec.encode import is_native, recorded
+from mainstay.core.codec.encode import FREE, is_native, recorded
 from mainstay.core.codec.exceptions import read_failure, record_failure, shortened_failure
 from mainstay.core.codec.visitor import MAX_DEPTH
 from mainstay.errors import StoredValueError
@@ -92,7 +92,7 @@ def encode_value(value: object) -> bytes:
     >>> encode_value(500) == encode_outcome(Succeeded(500))
     True
     """
-    if is_native(value, MAX_DEPTH):
+    if type(value) in FREE or is_native(value, MAX_DEPTH):
         try:
             return _encode({"v": VERSION, "value": value})
         except UnicodeEncodeError:  # a lone surrogate, which the recorder writes apart

@@ -339,18 +339,20 @@ class _Run:
         if outcome.error is None:
             data, why = _result(outcome.value, self.plan.max_result)
             entry = Entry(marks.DONE, outcome.step, NO_TIME, outcome.attempts, data, why)
-            self.messages += outcome.messages
+            if outcome.messages:
+                self.messages += outcome.messages
         else:
             mark = marks.IN_DOUBT if outcome.in_doubt else marks.FAILED
             data = _failure(outcome.error)
             entry = Entry(mark, outcome.step, attempts=outcome.attempts, data=data)
             self.failure = outcome.error if self.failure is None else self.failure
-        self.add(entry)
+        self.pending.append(entry)  # as `add`, without its frame
+        self.progress.add(entry.what, outcome.step)
 
     def add(self, entry: Entry) -> None:
         """Adds an entry to what is known, and to what is to be written."""
         self.pending.append(entry)
-        self.progress.add(entry)
+        self.progress.add(entry.what, entry.step)
 
     def write(
         self,
@@ -373,7 +375,7 @@ class _Run:
             stuck,
             not self.progress.is_past_pivot,
         )
-        return Write(self.command, tuple(self.messages))
+        return Write(self.command, tuple(self.messages)) if self.messages else Write(self.command)
 
     def written(self, answer: Answer) -> str:
         """After that: why nothing may be started, if so."""
@@ -384,10 +386,11 @@ class _Run:
         self.number += 1
         self.left = answer.left
         self.pending.clear()
-        self.messages.clear()
+        if self.messages:
+            self.messages.clear()
         if not stop:
             for step in command.starts:
-                self.progress.add(Entry(marks.STARTED, step))
+                self.progress.add(marks.STARTED, step)
             if command.state is not None:
                 self.state, self.is_failure_new = command.state, False
         return stop
@@ -436,7 +439,7 @@ class _Run:
             SagaEnded(
                 operation=self.plan.saga.name,
                 saga_id=self.plan.saga_id,
-                state=state.value,
+                state=state._value_,  # in 3.11, `value` takes two frames
                 recoveries=self.record.recoveries,
             )
         )
@@ -466,11 +469,13 @@ def _failure(error: BaseException | None) -> msgspec.Raw:
 
 def failure_of(record: SagaRecord) -> Exception | None:
     """What failed first, as the record has it; None if nothing has."""
-    data = bytes(record.failure)
-    if data == bytes(NULL):
-        found = [each for each in record.log if each.what in (marks.FAILED, marks.IN_DOUBT)]
-        data = bytes(found[0].data) if found else data
-    if data == bytes(NULL):
+    failure = record.failure
+    if failure is NULL or bytes(failure) == bytes(NULL):
+        for entry in record.log:
+            if entry.what is marks.FAILED or entry.what is marks.IN_DOUBT:
+                failure = entry.data
+                break
+    if failure is NULL or bytes(failure) == bytes(NULL):
         return None
-    outcome = decode_outcome(data)
+    outcome = decode_outcome(bytes(failure))
     return outcome.exception if isinstance(outcome, Failed) else None

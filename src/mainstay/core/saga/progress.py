@@ -71,11 +71,12 @@ class Progress:
     (<Mark.STEP_DONE: 'done'>, [1, 0])
     """
 
-    __slots__ = ("_order", "is_past_pivot", "log", "outline", "status")
+    __slots__ = ("_count", "_order", "is_past_pivot", "outline", "status")
 
     def __init__(self, outline: Outline, log: Iterable[Entry] = ()) -> None:
         self.outline = outline
-        self.log: list[Entry] = []
+        self._count = 0
+        """Entries of the log."""
         self.status: dict[int, Mark] = {}
         """The last that is known of each step that was started."""
         self._order: dict[int, int] = {}
@@ -83,34 +84,37 @@ class Progress:
         self.is_past_pivot = False
         """Whether the saga can only go forward."""
         for entry in log:
-            self.add(entry)
+            self.add(entry.what, entry.step)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, what: Mark, step: int) -> None:
         """Adds an entry of the log."""
-        self.log.append(entry)
-        what, step = entry.what, entry.step
-        if what is RETRIED:
+        self._count += 1
+        if what in _PASSED:
+            self.status[step] = what
+            self._order[step] = self._count
+            if step == self.outline.pivot:
+                self.is_past_pivot = True
+            return
+        if what is STARTED:
+            self.status[step] = what
+        elif what is RETRIED:
             self.status.pop(step, None)
         elif what is UNDO_RETRIED:
             self.status[step] = UNDOING
-        elif what is not ENDED:
+        elif what is ENDED:
+            return
+        else:
             self.status[step] = what
-        is_passed = what is DONE or what is SKIPPED
-        if is_passed:
-            self._order[step] = len(self.log)
-        if step == self.outline.pivot and what is not ENDED:
-            self.is_past_pivot = is_passed
+        if step == self.outline.pivot:
+            self.is_past_pivot = False
 
     def todo(self, group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The steps of a group that are not done, and those of them that were not started."""
-        marks = [*map(self.status.get, group)]
-        if not any(marks):
+        status = self.status
+        if status.keys().isdisjoint(group):
             return group, group
-        left = [each for each in zip(group, marks, strict=True) if each[1] not in _PASSED]
-        return (
-            tuple([step for step, _ in left]),
-            tuple([step for step, mark in left if mark is not STARTED]),
-        )
+        left = tuple([step for step in group if status.get(step) not in _PASSED])
+        return left, tuple([step for step in left if status.get(step) is not STARTED])
 
     def failed(self) -> list[int]:
         """The steps that have failed, in doubt or not."""
@@ -125,7 +129,7 @@ class Progress:
 
         Steps without a known outcome come before all that are done.
         """
-        last = len(self.log) + 1
+        last = self._count + 1
         found = [
             (self._order.get(step, last), step)
             for step, mark in self.status.items()

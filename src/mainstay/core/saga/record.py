@@ -12,8 +12,6 @@ with the next epoch.
 
 from __future__ import annotations
 
-from functools import partial
-
 import msgspec
 from msgspec.structs import replace
 
@@ -86,12 +84,12 @@ def reduce(
     Lost()
     """
     record = known if known is not None or value is None else decode(value)
+    if type(command) is Append:  # three of the four writes of most sagas
+        return (KEEP, GONE) if record is None else _append(record, command, now, view)
     if type(command) is Begin:
         return _begin(record, command, now, view)
     if record is None:
         return KEEP, GONE
-    if type(command) is Append:
-        return _append(record, command, now, view)
     if type(command) is Take:
         return _take(record, command, now, view)
     if type(command) is Cancel or type(command) is Resolve:
@@ -122,25 +120,30 @@ def _begin(
     record: SagaRecord | None, command: Begin, now: float, view: ClockView
 ) -> tuple[Change, Answer]:
     if record is None or _is_expired(record, now):
+        # By position: more than fifteen keywords are a dictionary first. `leased` would copy it.
         new = SagaRecord(
-            saga=command.saga,
-            version=command.version,
-            shape=command.shape,
-            fingerprint=command.fingerprint,
-            state=RUNNING,
-            owner=command.owner,
-            epoch=1,
-            began=now,
-            given=msgspec.Raw(command.given),
-            log=tuple([Entry(STARTED, step, now) for step in command.starts]),
-            until=None if command.deadline is None else now + command.deadline,
+            command.saga,
+            command.version,
+            command.shape,
+            command.fingerprint,
+            RUNNING,
+            command.owner,
+            1,  # the epoch
+            now,
+            msgspec.Raw(command.given),
+            tuple([Entry(STARTED, step, now) for step in command.starts]),
+            0,  # writes
+            now + command.lease,
+            command.lease,
+            view.boot,
+            view.uptime,
+            None if command.deadline is None else now + command.deadline,
             keep=command.keep,
             tenant=command.tenant,
             correlation=command.correlation,
             trace=command.trace,
         )
-        new = leased(new, command.lease, now, view)
-        return _written(new), Claimed(new, _left(new, now))
+        return Change(encode(new)), Claimed(new, _left(new, now))
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch()
     if record.owner == command.owner and record.state in OPEN:
@@ -192,27 +195,28 @@ def _append(
         stop = _stop(record, command, now)
     starts = () if stop else command.starts
     state = (None if stop else command.state) or record.state
-    is_open = state in OPEN
+    is_open, log = state in OPEN, record.log
+    for each in command.entries:
+        log += (Entry(each.what, each.step, now, each.attempts, each.data, each.note),)
+    for step in starts:
+        log += (Entry(STARTED, step, now),)
     written = replace(  # with what `leased` or `unleased` changes, as one copy
         record,
         state=state,
-        log=(
-            *record.log,
-            *map(partial(replace, at=now), command.entries),
-            *map(partial(Entry, STARTED, at=now), starts),
-        ),
+        log=log,
         writes=command.number + 1,
         stalled=0 if command.entries else record.stalled,
         failure=msgspec.Raw(command.failure) if command.failure else record.failure,
         stuck=command.stuck and replace(command.stuck, item=_occasion(record)),
-        ended=now if state in ENDED else NO_TIME,
+        ended=now if not is_open and state in ENDED else NO_TIME,
         lease_until=now + command.lease if is_open else NO_TIME,
         lease=command.lease if is_open else NO_TIME,
         boot=view.boot if is_open else "",
         uptime=view.uptime if is_open else NO_TIME,
     )
     left = None if written.until is None else _left(written, now)
-    return _written(written, now), Written(left, stop, written)
+    change = Change(encode(written)) if is_open else _written(written, now)
+    return change, Written(left, stop, written)
 
 
 def _stop(record: SagaRecord, command: Append, now: float) -> str:

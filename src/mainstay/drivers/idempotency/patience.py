@@ -10,9 +10,8 @@ from mainstay.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import ParamSpec, Protocol, TypeVar
+    from typing import Protocol, TypeVar
 
-    P = ParamSpec("P")
     R = TypeVar("R")
 
     class Patient(Protocol):
@@ -43,16 +42,22 @@ class Patience:
         return pause
 
 
-def offered(records: Patient, ask: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def offered(records: Patient, ask: Callable[[], R]) -> R:
     """The answer of the store, which is asked again for some time while it is unavailable."""
     try:
-        return ask(*args, **kwargs)
+        return ask()
     except Exception as error:
-        patience, failure = records.patience(), error
+        failure = error
+    return offered_again(records, failure, ask)
+
+
+def offered_again(records: Patient, failure: Exception, ask: Callable[[], R]) -> R:
+    """The same after a first failure."""
+    patience = records.patience()
     while True:
         clock.current.sleep(patience.delay(failure))
         try:
-            return ask(*args, **kwargs)
+            return ask()
         except Exception as error:
             failure = error
 

@@ -157,8 +157,8 @@ async def _called(call: StepCall, limit: float | None) -> Outcome:
     try:
         with nullcontext() if limit is None else within(limit):
             if call.is_async:
-                return call.returned(await call.operation.acall(call.aattempt))
-            return call.returned(await in_thread(lambda: call.operation.call(call.attempt)))
+                return call.returned(await call.known.operation.acall(call.aattempt))
+            return call.returned(await in_thread(lambda: call.known.operation.call(call.attempt)))
     except SagaTaken as taken:
         raise taken.lost from None
     except Exception as error:

@@ -6,6 +6,7 @@ compensation on, and behind the pivot, neither a deadline nor a cancel event of 
 
 from __future__ import annotations
 
+from os import getpid
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -23,6 +24,7 @@ from mainstay.drivers.saga.records import SPACE
 from mainstay.drivers.saga.steps import SagaTaken, StepCall, call_of
 from mainstay.errors import LeaseLost
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND, context
+from mainstay.runtime.fork import PROCESS
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -105,9 +107,12 @@ class SagaRun:
 
         Raises LeaseLost in a child that was forked in a step: the saga is its parent's.
         """
-        if self.lease.is_inherited:
+        lease = self.lease
+        if (
+            lease.home is not LEASE_RENEWAL.home or PROCESS.number != getpid()
+        ) and lease.is_inherited:  # asked only if it may be: without a frame otherwise
             raise self.lease.noted(LeaseLost(self.saga.name, self.saga_id))
-        if command.state in _BACK:
+        if command.state is not None and command.state in _BACK:
             self.free_of_caller()
         return clock.steady()
 
@@ -143,7 +148,12 @@ class SagaRun:
 
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
-        return not self.lease.is_inherited and clock.steady() < self.lease.until
+        lease = self.lease
+        if (
+            lease.home is not LEASE_RENEWAL.home or PROCESS.number != getpid()
+        ) and lease.is_inherited:
+            return False
+        return clock.steady() < lease.until
 
     def renew(self) -> None:
         """Renews a lease that may be over; raises SagaTaken if another process has the saga.
@@ -201,7 +211,7 @@ class SagaRun:
         """The action or the compensation of a step, ready to be called."""
         known = self.parts.operations.of(self.saga, number, is_undo=is_undo)
         if not known.takes_context:
-            return StepCall(self.saga.name, number, known, None, [], self)
+            return StepCall(self.saga.name, number, known, self)
         place = (self.saga_id, self.address)
         messages = self.parts.messages
         make = None if messages is None else messages.make

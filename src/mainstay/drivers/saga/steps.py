@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.functions import discard, is_async, is_awaitable, takes_context
+from msgspec import Struct
+
+from mainstay.core.base.functions import PLAIN, discard, is_async, is_awaitable, takes_context
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff
 from mainstay.core.saga.context import SagaContext, key_of
@@ -86,59 +88,42 @@ class SagaTaken(BaseException):
         self.lost = lost
 
 
-class StepCall:
+class StepCall(Struct, eq=False):
     """One action or compensation, with the context that it is given."""
 
-    __slots__ = (
-        "_began",
-        "_clear",
-        "_context",
-        "_function",
-        "_given",
-        "_lease",
-        "_messages",
-        "is_async",
-        "name",
-        "operation",
-        "saga",
-        "step",
-    )
+    saga: str
+    step: int
+    known: Known
+    lease: HeldLease
+    context: SagaContext | None = None
+    """None for a function that takes none."""
+    messages: list[UserValue] | tuple[()] = ()
+    """What the present attempt has emitted; a function without a context emits nothing."""
+    began: int = 0
+    clear: int = 0
 
-    def __init__(
-        self,
-        saga: str,
-        number: int,
-        known: Known,
-        context: SagaContext | None,
-        messages: list[UserValue],
-        lease: HeldLease,
-    ) -> None:
-        self.saga = saga
-        self.step = number
-        self.name = known.step.name
-        self.operation = known.operation
-        self._context = context
-        """None for a function that takes none."""
-        self._lease = lease
-        self._messages = messages
-        """What the present attempt has emitted."""
-        self.is_async = known.is_async
+    @property
+    def name(self) -> str:
+        """The name of the step."""
+        return self.known.step.name
+
+    @property
+    def is_async(self) -> bool:
         """Whether the function is to be awaited."""
-        self._function = known.function
-        self._given = () if context is None else (context,)
-        self._began = self._clear = 0
+        return self.known.is_async
 
     def attempt(self) -> UserValue:
         """One attempt of a plain function."""
-        if not self._lease.is_certain():
-            self._lease.renew()
-        self._begin()
+        if not self.lease.is_certain():
+            self.lease.renew()
+        self.began += 1
+        context = self.context
         try:
-            value = self._function(*self._given)
+            value = self.known.function() if context is None else self._given(context)
         except BaseException as error:
             self._note(error)
             raise
-        if is_awaitable(value):
+        if type(value) not in PLAIN and is_awaitable(value):
             discard(value)
             raise UsageError(
                 f"step {self.name} of {self.saga} has to be awaited",
@@ -148,32 +133,34 @@ class StepCall:
 
     async def aattempt(self) -> UserValue:
         """One attempt of an async function."""
-        if not self._lease.is_certain():
-            await self._lease.arenew()
-        self._begin()
+        if not self.lease.is_certain():
+            await self.lease.arenew()
+        self.began += 1
+        context = self.context
         try:
-            return await self._function(*self._given)
+            return await (self.known.function() if context is None else self._given(context))
         except BaseException as error:
             self._note(error)
             raise
 
-    def _begin(self) -> None:
-        self._began += 1
-        if self._context is not None:
-            self._context.attempt = self._began
-            self._messages.clear()
+    def _given(self, context: SagaContext) -> UserValue:
+        """Calls a function with its context, in which an attempt begins without any message."""
+        context.attempt = self.began
+        if self.messages:
+            self.messages.clear()
+        return self.known.function(context)
 
     def _note(self, error: BaseException) -> None:
         if not is_doubtful(error):
-            self._clear += 1
+            self.clear += 1
 
     def returned(self, value: UserValue) -> Outcome:
         """How it has ended."""
-        return Outcome(self.step, value, attempts=self._began, messages=tuple(self._messages))
+        return Outcome(self.step, value, None, self.began, False, tuple(self.messages))
 
     def failed(self, error: BaseException) -> Outcome:
         """How it has ended."""
-        return Outcome(self.step, None, error, self._began, self._clear < self._began)
+        return Outcome(self.step, None, error, self.began, self.clear < self.began)
 
 
 class Known:
@@ -264,4 +251,4 @@ def call_of(
 
     sending = None if make is None else send
     context = SagaContext(saga.name, saga_id, name, given, results, key, sending)
-    return StepCall(saga.name, number, known, context, messages, lease)
+    return StepCall(saga.name, number, known, lease, context, messages)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.saga.flow import AwaitStep, EmitSaga, RunSteps, UndoStep, Write
 from mainstay.deadline import within
 from mainstay.drivers.idempotency.groups import Threads
-from mainstay.drivers.idempotency.patience import offered
+from mainstay.drivers.idempotency.patience import offered_again
 from mainstay.drivers.saga.escalation import escalate
 from mainstay.drivers.saga.steps import SagaTaken
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def drive(run: SagaRun) -> End:
     """Performs what the flow yields, to its end."""
-    group: Threads[Outcome] = Threads("mainstay-saga")
+    group: Threads[Outcome] | None = None
     answer: Answer = None
     try:
         while True:
@@ -32,8 +32,13 @@ def drive(run: SagaRun) -> End:
             if type(effect) is Write:
                 answer = _write(run, effect)
             elif type(effect) is RunSteps:
-                answer = _run_steps(run, effect, group)
+                if len(effect.steps) == 1:
+                    answer = _run_step(run, effect)
+                else:
+                    group = group or Threads("mainstay-saga")
+                    answer = _run_group(run, effect, group)
             elif type(effect) is AwaitStep:
+                assert group is not None
                 answer = run.done(group.next())
             elif type(effect) is UndoStep:
                 answer = _undo(run, effect)
@@ -50,19 +55,29 @@ def drive(run: SagaRun) -> End:
 
 def _write(run: SagaRun, effect: Write) -> object:
     sent = run.sending(effect.command)
-    records, address, kept = run.parts.records, run.address, run.kept
+    records = run.parts.records
     if effect.messages:
-        reply = offered(records, run.step_emitting, effect)
+        ask = partial(run.step_emitting, effect)
     else:
-        reply = offered(records, records.step, address, effect.command, kept)
-    return run.written(reply, sent)
+        ask = partial(records.step, run.address, effect.command, run.kept)
+    try:  # as `offered`, without its frame
+        reply = ask()
+    except Exception as error:
+        failure = error
+    else:
+        return run.written(reply, sent)
+    return run.written(offered_again(records, failure, ask), sent)
 
 
-def _run_steps(run: SagaRun, effect: RunSteps, group: Threads[Outcome]) -> Outcome:
+def _run_step(run: SagaRun, effect: RunSteps) -> Outcome:
     if effect.is_forward:
         run.free_of_caller()
-    if len(effect.steps) == 1:
-        return run.done(_called(run.call(effect.steps[0]), effect.left))
+    return run.done(_called(run.call(effect.steps[0]), effect.left))
+
+
+def _run_group(run: SagaRun, effect: RunSteps, group: Threads[Outcome]) -> Outcome:
+    if effect.is_forward:
+        run.free_of_caller()
     for call in [run.call(number) for number in effect.steps]:
         group.start(call.name, partial(_called, call, effect.left))
     return run.done(group.next())
@@ -76,9 +91,9 @@ def _undo(run: SagaRun, effect: UndoStep) -> Outcome:
 def _called(call: StepCall, limit: float | None) -> Outcome:
     try:
         if limit is None:
-            return call.returned(call.operation.call(call.attempt))
+            return call.returned(call.known.operation.call(call.attempt))
         with within(limit):
-            return call.returned(call.operation.call(call.attempt))
+            return call.returned(call.known.operation.call(call.attempt))
     except SagaTaken as taken:
         raise taken.lost from None
     except Exception as error:
