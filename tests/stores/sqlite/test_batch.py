@@ -101,3 +101,20 @@ def test_trouble_of_the_database_is_everybodys(connections):
 
     with pytest.raises(sqlite3.OperationalError):
         carry_out(connections[0], [("s", "a", decision("x")), ("s", "b", broken)], lambda: 0.0)
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 15, 16, 63, 64, 85, 200])
+def test_a_batch_of_any_size_is_written_by_few_statements(connections, number):
+    """Each as many rows as there are, up to 64: a row by itself costs a change of threads."""
+    connection, written = connections[0], []
+    connection.execute("DELETE FROM mainstay_kept")
+    steps = [("s", f"key-{each:03d}", decision("x")) for each in range(number)]
+    steps += [("s", "key-000", decision("yy")), ("s", "key-none", decision("drop"))]
+    connection.set_trace_callback(lambda text: written.append(text[:6]))
+    try:
+        carry_out(connection, steps, lambda: 0.0)
+    finally:
+        connection.set_trace_callback(None)
+    assert written.count("INSERT") == number // 64 + sum(divmod(number % 16, 4)) + number % 64 // 16
+    kept = {key: value for _, key, value, _ in rows(connection)}
+    assert kept == {f"key-{each:03d}": b"x" if each else b"xyy" for each in range(number)}

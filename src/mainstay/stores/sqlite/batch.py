@@ -31,10 +31,15 @@ _READ = {
 }
 NEVER, EXPIRES = math.inf, "nullif(?, 9e999)"
 """NULL for a record that does not expire: what is bound, and the text, in which it is infinity."""
-WRITE = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, nullif(?, 9e999))"
+_COLUMNS = 4
+_WRITE = {
+    size: "INSERT INTO mainstay_kept (space, key, value, expires) VALUES"  # noqa: S608 -- marks
+    f" {', '.join([f'(?, ?, ?, {EXPIRES})'] * size)}"
     " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
-)
+    for size in (64, 16, 4, 1)
+}
+"""One statement for many rows: it lets go of the interpreter once, and not once for each row."""
+WRITE = _WRITE[1]
 DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
 
 
@@ -64,8 +69,13 @@ def carry_out(
         address = (space, key)
         try:
             change, answer = decide(kept.get(address), now())
-            if limit is not None and change.value is not None:
-                _check_size(address, change.value, limit, url)
+            value = change.value
+            if (
+                limit is not None
+                and value is not None
+                and len(value) + _ROW + 4 * (len(space) + len(key)) > limit  # as nearly none
+            ):
+                _check_size(address, value, limit, url)
         except sqlite3.Error:
             raise
         except Exception as error:
@@ -73,15 +83,13 @@ def carry_out(
             continue
         answers.append(answer)
         if change is not KEEP:
-            kept[address], changed[address] = change.value, change
+            kept[address], changed[address] = value, change
     _write_all(connection, changed)
     return answers
 
 
 def _check_size(address: tuple[str, str], value: bytes, limit: int, url: str) -> None:
     """Raises ValueTooLarge for a row that SQLite would refuse, and with it the whole batch."""
-    if len(value) + _ROW + 4 * (len(address[0]) + len(address[1])) <= limit:  # as nearly all
-        return
     size = len(value) + _ROW + sum(len(text.encode()) for text in address)
     if size > limit:
         raise ValueTooLarge(url, len(value), limit)
@@ -89,14 +97,20 @@ def _check_size(address: tuple[str, str], value: bytes, limit: int, url: str) ->
 
 def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Change]) -> None:
     """Each record as the last step has left it."""
-    written, dropped = [], []
+    rows: list[Any] = []
+    dropped = []
     for address, change in changed.items():
         if change.value is None:
             dropped.append(address)
-        else:
-            written.append(row_of(*address, change.value, change.expires))
-    if written:
-        connection.executemany(WRITE, written)
+        else:  # row_of, without a frame
+            rows += address
+            rows += bytearray(change.value), NEVER if change.expires is None else change.expires
+    end, start = len(rows), 0
+    for size, statement in _WRITE.items():
+        length = size * _COLUMNS
+        while end - start >= length:
+            connection.execute(statement, rows[start : start + length])
+            start += length
     if dropped:
         connection.executemany(DROP, dropped)
 
