@@ -150,7 +150,7 @@ def test_a_thread_that_waits_has_every_answer_when_it_goes_on(monkeypatch):
     seen = []
 
     def end(turn):
-        seen.append([answer.result for _, answer, _ in turn.items])
+        seen.append([item.answer for item in turn.items])
         turn.is_done.set()
 
     monkeypatch.setattr(group_commit._ThreadTurn, "end", end)

@@ -23,8 +23,9 @@ from mainstay.runtime.fork import PROCESS, make_lock, reset_in_child
 from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future, TimerHandle
-    from collections.abc import Callable, Iterator
+    from asyncio import AbstractEventLoop, TimerHandle
+    from collections.abc import Callable, Generator, Iterator
+    from contextvars import Context
     from typing import Any
 
 _MOST = 256
@@ -79,13 +80,18 @@ class Writer:
         if turn is None:
             turn = self._turns[loop] = _Turn(loop)
             loop.call_soon(self._hand_over, turn, patience)
-        future: Future[Any] = loop.create_future()
-        turn.items.append((step, future, turn))
+        item = _Waiting(step, turn)
+        turn.items.append(item)
         left = time_for(patience)
         if left < patience:  # the deadline of this caller, and of no other step of the turn
-            timer = loop.call_later(left, self._give_up_on, future, shown(left, patience))
-            future.add_done_callback(lambda _: timer.cancel())
-        return await future
+            item.timer = loop.call_later(left, self._give_up_on, item, shown(left, patience))
+        await item
+        answer, item.answer = item.answer, None
+        if not isinstance(answer, BaseException):
+            return answer
+        answers = [answer]
+        del answer  # its traceback will have this frame
+        return answer_of(answers)
 
     def carry_out(self, steps: list[Any], patience: float) -> list[Any]:
         """The answers to steps of a thread, each an answer or an error.
@@ -107,7 +113,7 @@ class Writer:
             batch.withdraw()
             raise
         if is_done:
-            return [future.result for _, future, _ in batch.items]
+            return [item.answer for item in batch.items]
         batch.withdraw()
         if not thread.is_alive():  # the writer was closed meanwhile
             return self.carry_out(steps, patience)
@@ -134,13 +140,13 @@ class Writer:
         self._queue.put(turn)
 
     def _give_up(self, turn: _Turn, patience: float) -> None:
-        for _, future, _ in turn.items:
-            self._give_up_on(future, f"{patience:g} s")
+        for item in turn.items:
+            self._give_up_on(item, f"{patience:g} s")
 
-    def _give_up_on(self, future: Future[Any], limit: str) -> None:
-        if not future.done():
+    def _give_up_on(self, item: _Waiting, limit: str) -> None:
+        if not item.is_done:
             reason = f"no answer within {limit}"
-            future.set_exception(StoreUnavailable(self._url, "write", reason))
+            item.end(StoreUnavailable(self._url, "write", reason))
 
     def _alone(self, step: Any) -> Any:
         answer = self._carry_out([step])[0]
@@ -160,26 +166,26 @@ class Writer:
             items = self._gather()
             if items is None:
                 return
-            is_shared = items[0][2] is not items[-1][2]
+            is_shared = items[0].turn is not items[-1].turn
             self.is_crowded = True
             for part in _parts(items):
                 self._answer(part)
             self.is_crowded = is_shared
             del items, part  # nothing is held while nothing is to be done
 
-    def _answer(self, items: list[_Item]) -> None:
+    def _answer(self, items: list[Any]) -> None:
         """One transaction, with the steps whose callers still wait."""
-        live = [item for item in items if not item[1].done()]
+        live = [item for item in items if not item.is_done]
         try:
-            answers = self._carry_out([step for step, _, _ in live]) if live else []
+            answers = self._carry_out([item.step for item in live]) if live else []
         except Exception as error:
             answers = [error] * len(live)
         gone = [item for item in items if item not in live] if len(live) < len(items) else []
         _deliver([*live, *gone], [*answers, *([None] * len(gone))])
 
-    def _gather(self) -> list[_Item] | None:
+    def _gather(self) -> list[Any] | None:
         """All waiting steps, at least one; None if the writer is closed."""
-        items: list[_Item] = []
+        items: list[Any] = []
         turn = self._first()
         while turn is not None:
             items += turn.items
@@ -218,7 +224,7 @@ class _Turn:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
-        self.items: list[_Item] = []
+        self.items: list[_Waiting] = []
         self.left = 0
         self.timer: TimerHandle | None = None
 
@@ -237,7 +243,7 @@ class _ThreadTurn:
     def __init__(self, steps: list[Any]) -> None:
         self.loop = None
         self.is_done = threading.Event()
-        self.items: list[_Item] = [(step, _ThreadAnswer(), self) for step in steps]
+        self.items = [_ThreadStep(step, self) for step in steps]
         self.left = len(steps)
 
     def waited_for(self, thread: threading.Thread, patience: float) -> bool:
@@ -250,43 +256,102 @@ class _ThreadTurn:
 
     def withdraw(self) -> None:
         """What is not yet carried out is not carried out any more."""
-        for _, future, _ in self.items:
-            future.is_done = True
+        for item in self.items:
+            item.is_done = True
 
     def end(self) -> None:
         """All have their answers."""
         self.is_done.set()
 
 
-class _ThreadAnswer:
-    """The answer to one of them."""
+class _ThreadStep:
+    """One of them, and its answer."""
 
-    __slots__ = ("is_done", "result")
+    __slots__ = ("answer", "is_done", "step", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, step: Any, turn: _ThreadTurn) -> None:
+        self.step = step
+        self.turn = turn
         self.is_done = False
-        self.result: Any = None
+        self.answer: Any = None
+
+    def take(self, answer: Any) -> None:
+        """The answer, which the thread reads when all are there."""
+        self.answer = answer
+
+
+class _Waiting:
+    """The step of a task of asyncio, which waits for its answer; to the task it is a future.
+
+    A future calls its task back in a turn of the loop of its own, with a handle for each. Here the
+    tasks of one commit go on in the one call that brings their answers.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking", "_context", "_loop", "_wakeup", "answer", "is_done", "step",
+        "timer", "turn",
+    )  # fmt: skip
+
+    def __init__(self, step: Any, turn: _Turn) -> None:
+        self.step = step
+        self.turn = turn
+        self.is_done = False
+        self.timer: TimerHandle | None = None
+        self._wakeup: Callable[..., object] | None = None
+        self._loop = turn.loop
+        self._asyncio_future_blocking = True
+        """By these two a task knows that it is a future, of its loop, and that it is awaited."""
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return iter((self,))  # type: ignore[return-value]  # no frame: it yields this, and ends
+
+    def add_done_callback(self, wakeup: Callable[..., object], *, context: Context) -> None:
+        """The task waits; it is the only one."""
+        self._wakeup, self._context = wakeup, context
 
     def done(self) -> bool:
+        """As a future has it."""
         return self.is_done
 
-    def set_result(self, result: Any) -> None:
-        self.result = result
+    def take(self, answer: Any) -> None:
+        """The answer, unless it waits no more; no task is in a step, and this one goes on."""
+        if not self.is_done:
+            self.is_done, self.answer = True, answer
+            del answer  # the frame of a task that has failed, in the traceback, refers to this one
+            if self.timer is not None:
+                self.timer.cancel()
+            if self._wakeup is not None:  # or the coroutine is in no task, and looks by itself
+                self._context.run(self._wakeup, self)
 
-    set_exception = set_result
+    def end(self, error: BaseException) -> None:
+        """It has waited for long enough; another task may be in a step."""
+        if not self.is_done:
+            self.is_done, self.answer = True, error
+            if self.timer is not None:
+                self.timer.cancel()
+            if self._wakeup is not None:
+                self._loop.call_soon(self._wakeup, self, context=self._context)
+
+    def cancel(self, msg: object = None) -> bool:
+        """The task is cancelled; False if it goes on in any case, and the task has to see to it."""
+        is_waiting = not self.is_done
+        cancelled = sys.modules["asyncio"].CancelledError
+        self.end(cancelled() if msg is None else cancelled(msg))
+        return is_waiting
+
+    result = staticmethod(bool)
+    """Asked by the task, which goes on in `submit` and raises there: a call without a frame."""
 
 
-if TYPE_CHECKING:
-    _Item = tuple[Any, Any, Any]
-    """A step, the future of its answer, and its turn."""
-
-
-def _parts(items: list[_Item]) -> Iterator[list[_Item]]:
+def _parts(items: list[Any]) -> Iterator[list[Any]]:
     """Transactions of them: what a thread hands in is in one, if it fits into one."""
-    part: list[_Item] = []
+    if len(items) <= _MOST:  # as nearly always
+        yield items
+        return
+    part: list[Any] = []
     for number, item in enumerate(items):
-        turn = item[2]
-        is_first = turn.loop is None and (not number or items[number - 1][2] is not turn)
+        turn = item.turn
+        is_first = turn.loop is None and (not number or items[number - 1].turn is not turn)
         if len(part) >= _MOST or (is_first and len(part) + min(turn.left, _MOST) > _MOST):
             yield part
             part = []
@@ -300,7 +365,7 @@ def answer_of(answers: list[Any]) -> Any:
     if isinstance(answer, StoreUnavailable):  # of the whole commit: other threads raise it as well
         cause = answer.__cause__
         raise StoreUnavailable(answer.url, answer.operation, answer.reason) from cause
-    if not isinstance(answer, Exception):
+    if not isinstance(answer, BaseException):
         return answer
     try:
         raise answer
@@ -308,13 +373,13 @@ def answer_of(answers: list[Any]) -> Any:
         del answer  # its traceback holds this frame: only the collector could free both
 
 
-def _deliver(items: list[_Item], answers: list[Any]) -> None:
+def _deliver(items: list[Any], answers: list[Any]) -> None:
     """Brings the answers back, with one call for each event loop."""
-    loops = {item[2].loop for item in items}
+    loops = {item.turn.loop for item in items}
     for loop in loops:
         mine, theirs = items, answers
         if len(loops) > 1:
-            pairs = [each for each in zip(items, answers, strict=True) if each[0][2].loop is loop]
+            pairs = [each for each in zip(items, answers, strict=True) if each[0].turn.loop is loop]
             mine, theirs = [item for item, _ in pairs], [answer for _, answer in pairs]
         if loop is None:
             _settle(mine, theirs)
@@ -325,14 +390,17 @@ def _deliver(items: list[_Item], answers: list[Any]) -> None:
             continue
 
 
-def _settle(items: list[_Item], answers: list[Any]) -> None:
-    for (_, future, turn), answer in zip(items, answers, strict=True):
-        if future.done():
-            pass
-        elif isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+def _settle(items: list[Any], answers: list[Any]) -> None:
+    """Gives each its answer; none is left here when the task goes on, as in `take`."""
+    answers.reverse()
+    for number, item in enumerate(items):
+        try:
+            item.take(answers.pop())
+        except BaseException:  # the task's own SystemExit or Ctrl+C ends the loop, perhaps for now
+            rest = [None, *reversed(answers)]
+            item.turn.loop.call_soon(_settle, items[number:], rest)
+            raise
+        turn = item.turn
         turn.left -= 1
         if not turn.left:
             turn.end()  # last: a thread that waits for it reads the answers at once
