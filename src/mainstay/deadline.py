@@ -16,7 +16,7 @@ from mainstay.core.base.deadline import remaining as _remaining
 from mainstay.core.base.deadline import until as _until
 from mainstay.core.base.validate import Checker
 from mainstay.runtime.context import BOUND, Bound, current_bound
-from mainstay.runtime.enclosing import enclosing_end
+from mainstay.runtime.enclosing import enclosures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,13 @@ def remaining() -> float | None:
 
 def moment() -> float:
     """The monotonic moment at which the current attempt must be over; infinity if none."""
-    return min(current_bound().end, enclosing_end())
+    bound = BOUND.get()
+    while bound.is_over and bound.outer is not None:  # current_bound, without a frame
+        bound = bound.outer
+    end = bound.end
+    for each in enclosures():
+        end = min(end, each.end)
+    return end
 
 
 class within:  # noqa: N801 -- a context manager is used like a function

@@ -157,8 +157,10 @@ def enclosures(depth: int = 1, own: int = 0) -> Sequence[Enclosure]:
 
     `own` is how many wrapper frames below that one are the caller's own.
     """
-    if not OPEN and _count_active() <= own:
+    if not (OPEN or OLDER) and references(FRAMES["ms_active"]) - _AT_REST <= own:
         return ()  # nothing else is under way, in any thread or task
+    if OLDER and not OPEN and _count_active() <= own:
+        return ()
     start = frame = sys._getframe(depth)
     namespace = FRAMES
     while not OPEN and frame.f_globals is not namespace:
