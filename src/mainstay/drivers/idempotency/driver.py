@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.effects import Outcome
     from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.drivers.idempotency.keyed_call import KeyedRecords
-    from mainstay.drivers.idempotency.keys import Keying
+    from mainstay.drivers.idempotency.keys import Keying, Named
 
 _LAST = (Returned, Replay, BaseException)
 """What a flow may end with."""
@@ -57,7 +57,7 @@ _LAST = (Returned, Replay, BaseException)
 def run_until(
     records: KeyedRecords,
     keying: Keying,
-    named: tuple[str, str, str],
+    named: Named,
     args: Args,
     kwargs: Kwargs,
     made: list[KeyedCall] | None = None,
@@ -68,13 +68,9 @@ def run_until(
 
 
 def run(
-    records: KeyedRecords,
-    keying: Keying,
-    named: tuple[str, str, str],
-    args: Args,
-    kwargs: Kwargs,
+    records: KeyedRecords, keying: Keying, named: Named, args: Args, kwargs: Kwargs,
     made: list[KeyedCall] | None = None,
-) -> UserValue:
+) -> UserValue:  # fmt: skip
     """A whole keyed call, in the caller's thread; `named` is the result of `identify`.
 
     Most replays need no KeyedCall. If one is created, `made` holds it afterwards.
@@ -98,7 +94,10 @@ def run(
             effect = this.flow.send(answer)
             kind, answer = type(effect), None
             if kind is StoreCommand:
-                answer = store_retry.step(this, effect.command)
+                try:  # nearly always at once: without a frame of ours
+                    answer = this.ask(effect.command)
+                except Exception as error:
+                    answer = store_retry.after(this, effect.command, error)
             elif kind is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
             elif kind is EmitEvent:
@@ -112,7 +111,7 @@ def run(
             else:
                 answer = this.answer(effect)
     except BaseException as error:
-        _shorten(error, effect)
+        _end(this, error, effect)
         if isinstance(error, StoredValueError):
             records.inbox.put_damage(error, this.damaged())
         raise
@@ -121,16 +120,21 @@ def run(
         answer = effect = None
 
 
-def _shorten(error: BaseException, effect: object) -> None:
-    """Leaves frames of ours out of the traceback of what the flow ends with."""
+def _end(this: KeyedCall, error: BaseException, effect: object) -> None:
+    """Leaves frames of ours out of the traceback of what the flow ends with.
+
+    If the call is interrupted while a step is on its way, the store may have taken it.
+    """
     if error is effect:
         shorten(error)
+    elif type(effect) is StoreCommand and not isinstance(error, Exception):
+        this.cut_off(effect.command)
 
 
 def _replayed(
     records: KeyedRecords,
     keying: Keying,
-    named: tuple[str, str, str],
+    named: Named,
     found: tuple[bytes | None, float],
 ) -> UserValue:
     """The value of a call that has succeeded before, or MISS."""
@@ -145,7 +149,7 @@ def _replayed(
 def _prepared(
     records: KeyedRecords,
     keying: Keying,
-    named: tuple[str, str, str],
+    named: Named,
     started: float,
     is_read: bool,
     found: tuple[bytes | None, float] | None,
@@ -244,7 +248,7 @@ def _attempt(this: KeyedCall) -> Function:
 async def arun_until(
     records: KeyedRecords,
     keying: Keying,
-    named: tuple[str, str, str],
+    named: Named | None,
     args: Args,
     kwargs: Kwargs,
     made: list[KeyedCall] | None = None,
@@ -255,15 +259,12 @@ async def arun_until(
 
 
 async def arun(
-    records: KeyedRecords,
-    keying: Keying,
-    named: tuple[str, str, str],
-    args: Args,
-    kwargs: Kwargs,
+    records: KeyedRecords, keying: Keying, named: Named | None, args: Args, kwargs: Kwargs,
     made: list[KeyedCall] | None = None,
-) -> UserValue:
-    """A whole keyed call, in an event loop."""
+) -> UserValue:  # fmt: skip
+    """A whole keyed call, in an event loop; `named` may be found out here, when it is awaited."""
     started, found = clock.current.monotonic(), None
+    named = named or keying.identify(args, kwargs)
     is_read = records.reads_first and keying.news < ENOUGH
     if is_read:
         try:
@@ -282,7 +283,10 @@ async def arun(
             effect = this.flow.send(answer)
             kind, answer = type(effect), None
             if kind is StoreCommand:
-                answer = await store_retry.astep(this, effect.command)
+                try:  # nearly always at once: without a frame of ours
+                    answer = await this.aask(effect.command)
+                except Exception as error:
+                    answer = await store_retry.aafter(this, effect.command, error)
             elif kind is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
             elif kind is EmitEvent:
@@ -298,7 +302,7 @@ async def arun(
             else:
                 answer = this.answer(effect)
     except BaseException as error:
-        _shorten(error, effect)
+        _end(this, error, effect)
         if isinstance(error, StoredValueError):
             await records.inbox.aput_damage(error, this.damaged())
         raise

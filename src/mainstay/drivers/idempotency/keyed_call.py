@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, KeyedFlow, Overdue
     from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.call.site import Site
-    from mainstay.drivers.idempotency.keys import Keying, KeyOptions
+    from mainstay.drivers.idempotency.keys import Keying, KeyOptions, Named
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.ports import Step, Store
     from mainstay.runtime.context import Context, HeldLease
@@ -116,9 +116,7 @@ class KeyedCall:
         "token",
     )  # fmt: skip
 
-    def __init__(
-        self, records: KeyedRecords, keying: Keying, named: tuple[str, str, str], started: float
-    ) -> None:
+    def __init__(self, records: KeyedRecords, keying: Keying, named: Named, started: float) -> None:
         self.key, self.fingerprint, self.address = named
         self.records = records
         self.keying = keying

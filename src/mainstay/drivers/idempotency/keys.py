@@ -24,12 +24,15 @@ from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import TypedDict
+    from typing import TypeAlias, TypedDict
 
     from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.idempotency.call import Keyed
     from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.site import Site
+
+    Named: TypeAlias = tuple[str, str, str]
+    """The key of a call, the fingerprint of its arguments, and where its record is."""
 
     class KeyFields(TypedDict, total=False):
         """The options of a keyed call as keywords, besides the key."""
@@ -169,7 +172,7 @@ class Keying:
         """Calls in a row, up to now, whose keys were new."""
         self._bind: Callable[..., dict[str, object]] = _uncompiled if is_kept else _unbound
 
-    def identify(self, args: Args, kwargs: Kwargs) -> tuple[str, str, str]:
+    def identify(self, args: Args, kwargs: Kwargs) -> Named:
         """The key of a call, the fingerprint of its arguments, and where its record is."""
         payload = fingerprint(self._arguments(args, kwargs))
         if self._key is not None:

@@ -13,6 +13,7 @@ from mainstay.core.idempotency.events import Idempotency, LeaseExpired
 from mainstay.drivers.call.callables import (
     SYNC_HINT,
     check_decoratable,
+    coroutine_function,
     first_checked,
     refuse_async_predicates,
 )
@@ -207,8 +208,9 @@ class Records:
         decorated: Function
         if is_async(function):
 
-            async def decorated(*args: UserValue, **kwargs: UserValue) -> UserValue:
-                return await arun(self, keying, identify(args, kwargs), args, kwargs)
+            @coroutine_function
+            def decorated(*args: UserValue, **kwargs: UserValue) -> UserValue:
+                return arun(self, keying, None, args, kwargs)
         else:
             _check_first_result(keying)
 

@@ -13,7 +13,7 @@ read after all: a read needs no lock, so a call that has ended is replayed even 
 written.
 
 The retries are one generator, StoreFlow, which two small drivers run: `_perform` and `_aperform`.
-It is created only if a step fails; one that is taken at once costs no generator.
+It is created only if a step fails: the first try is made in driver.py.
 """
 
 from __future__ import annotations
@@ -52,32 +52,14 @@ _LAST = 0.08
 # --- two drivers ----------------------------------------------------------------------------------
 
 
-def step(this: KeyedCall, command: Command) -> Answer | Exception:
-    """The store's answer; if the store fails, a claim raises, and what ends a call returns why."""
-    try:
-        try:  # nearly always at once
-            return this.ask(command)
-        except Exception as error:
-            return _perform(this, _stepped(this, command, error))
-    except Exception:
-        raise
-    except BaseException:  # Ctrl+C
-        this.cut_off(command)
-        raise
+def after(this: KeyedCall, command: Command, error: Exception) -> Answer | Exception:
+    """The answer after a try that failed; a claim raises, and what ends a call returns why."""
+    return _perform(this, _stepped(this, command, error))
 
 
-async def astep(this: KeyedCall, command: Command) -> Answer | Exception:
-    """The same, awaited; if it is cut off, the store may have taken the command."""
-    try:
-        try:  # nearly always at once: without a further coroutine
-            return await this.aask(command)
-        except Exception as error:
-            return await _aperform(this, _stepped(this, command, error))
-    except Exception:
-        raise
-    except BaseException:
-        this.cut_off(command)
-        raise
+async def aafter(this: KeyedCall, command: Command, error: Exception) -> Answer | Exception:
+    """The same, awaited."""
+    return await _aperform(this, _stepped(this, command, error))
 
 
 def offer(this: KeyedCall, command: Command) -> Answer | Exception:
