@@ -207,3 +207,57 @@ def test_a_fork_waits_for_an_import_that_needs_a_logger():
         [sys.executable, "-c", BESIDE_AN_IMPORT], capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, b"from the child" in done.stderr) == (0, True), done.stderr
+
+
+MARKED = """
+import ctypes, os, sys
+from mainstay.runtime import fork
+
+how, by = sys.argv[1:]
+if how == "compared":
+    fork._wiped_page = lambda: None
+mark = fork.fork_mark()
+assert mark is fork.fork_mark() and mark[0] == 1
+pid = os.fork() if by == "python" else ctypes.PyDLL(None).fork()
+if pid == 0:
+    first = mark[0]
+    fork.PROCESS.notice()
+    print(first, mark[0], flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+print(mark[0], flush=True)
+"""
+
+
+@needs_fork
+@pytest.mark.parametrize("how", ["wiped", "compared"])
+@pytest.mark.parametrize(("by", "first"), [("python", 1), ("c", 0)])
+def test_a_mark_reads_0_in_a_child_until_that_has_noticed(how, by, first):
+    """Hooks notice by themselves; without them the child finds an empty page, or another number."""
+    assert run(MARKED, how, by) == ([f"{first} 1", "1"], "")
+
+
+class Page(bytearray):
+    """Takes some advice."""
+
+    taken = ()
+
+    def madvise(self, advice):
+        if advice not in self.taken:
+            raise OSError(22, "Invalid argument")
+
+
+@pytest.mark.parametrize(
+    ("platform", "taken", "is_used"),
+    [("linux", (18,), True), ("linux", (), False), ("linux", (-1, 18), False),
+     ("darwin", (18,), False)],
+    ids=["wiped", "older kernel", "takes any advice", "another system"],
+)  # fmt: skip
+def test_a_page_is_used_where_the_kernel_wipes_it(monkeypatch, platform, taken, is_used):
+    """An emulator may take any advice and follow none: then numbers are compared."""
+    monkeypatch.setattr(fork.sys, "platform", platform)
+    monkeypatch.setattr(Page, "taken", taken)
+    monkeypatch.setattr("mmap.mmap", lambda *_, **__: Page(1))
+    page = fork._wiped_page()
+    assert (page is not None) is is_used
+    assert page is None or page[0] == 1

@@ -33,7 +33,13 @@ from weakref import WeakKeyDictionary, WeakSet
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeAlias, TypeVar
+    from typing import Protocol, TypeAlias, TypeVar
+
+    class Mark(Protocol):
+        """See `fork_mark`."""
+
+        def __getitem__(self, place: int, /) -> int: ...
+        def __setitem__(self, place: int, value: int, /) -> None: ...
 
     T = TypeVar("T")
     Registry: TypeAlias = WeakKeyDictionary[object, Callable[..., object]]
@@ -89,6 +95,8 @@ class Process:
         self.forks = self.refusals = 0
         self.is_child, self.had_hooks = True, had_hooks
         self.forking, self.is_prepared = 0, False
+        for mark in _marks:
+            mark[0] = 1
 
 
 PROCESS = Process()
@@ -102,6 +110,59 @@ _forking = threading.Lock()
 _resetting = threading.Lock()
 _LONGEST = 5.0
 """Seconds for which a fork waits for the fork of another thread."""
+
+
+def fork_mark() -> Mark:
+    """What reads 1 at its only place; 0 in a forked child, until that has noticed.
+
+    So `notice()` need not be called where it is read before each step. A reading is no call of the
+    system, as `getpid()` is: Linux gives a child a page of zeros (`MADV_WIPEONFORK`, since 4.14).
+    Where a page is not wiped, the number of the process is compared.
+
+    >>> fork_mark()[0]
+    1
+    """
+    if not _marks:
+        _marks.append(_wiped_page() or _Compared())
+    return _marks[0]
+
+
+def _wiped_page() -> Mark | None:
+    """A page that a forked child finds empty, if this system has such pages."""
+    if sys.platform != "linux":
+        return None
+    import mmap
+
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        page.madvise(_NO_ADVICE)
+    except OSError:
+        try:
+            page.madvise(_WIPE_ON_FORK)
+        except OSError:  # an older kernel
+            return None
+        page[0] = 1
+        return page
+    return None  # an emulator that takes any advice, and follows none
+
+
+_WIPE_ON_FORK, _NO_ADVICE = 18, -1
+"""Advice of Linux that `mmap` has no name for; and none at all, which Linux refuses."""
+
+
+class _Compared:
+    """In place of such a page."""
+
+    __slots__ = ()
+
+    def __getitem__(self, _place: int) -> int:
+        return int(PROCESS.is_known)
+
+    def __setitem__(self, _place: int, _value: int) -> None:
+        """Nothing: the number of the process is kept elsewhere."""
+
+
+_marks: list[Mark] = []
 
 
 # --- what objects register ------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import os
 import threading
 from _random import Random
 from contextlib import suppress
-from os import getpid
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
@@ -24,7 +23,7 @@ from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.runtime.background import detached_thread
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import PROCESS, flush_at_exit, reset_in_child
+from mainstay.runtime.fork import PROCESS, flush_at_exit, fork_mark, reset_in_child
 from mainstay.runtime.reports.deferred_events import Facts
 from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
@@ -111,6 +110,7 @@ class Buffer:
         self._at_end = at_end
         self._at_start = at_start
         self.pressure, self.losses = Pressure(), Losses()
+        self._here = fork_mark()
         folder = None if spill is True else spill
         self._backlog = Backlog(most, None if folder is False else Spill(name, folder), self.losses)
         self.slices = self._backlog.slices
@@ -156,7 +156,7 @@ class Buffer:
 
     def add(self, event: Event | Facts) -> None:
         """Takes an event and waits for nothing, even if it is strict: another one follows."""
-        if PROCESS.number != getpid():
+        if not self._here[0]:
             PROCESS.notice()
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
