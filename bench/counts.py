@@ -17,21 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from bench.configuration import FIELDS
+from bench.failure import scripted
 from bench.log_write import recorded
 from bench.measure import Effort, reason
 from bench.peers import Plan, mainstay_policy, no_sleep
 from bench.table import Row, Table, at_most
-from bench.ways import Dropping, log_at, protected
+from bench.ways import FAILS, Dropping, log_at, protected
 from tests.costs import acosts, costs
 
 ORDER = 31
 POLICIES = 100
 REAL = {
-    "OSError without errno": 50,
-    "an own class": 30,
-    "requests.ConnectionError": 82,
-    "httpx.ConnectError from OSError": 80,
-    "HTTPStatusError 503": 92,
+    "OSError without errno": 46,
+    "an own class": 28,
+    "requests.ConnectionError": 77,
+    "httpx.ConnectError from OSError": 75,
+    "HTTPStatusError 503": 87,
 }
 """Errors of the table real_errors, and what a call may enter with them."""
 ENTERED = "entered"
@@ -49,7 +50,8 @@ def counted() -> Table:
     rows = [
         _row("a decorated call that succeeds, beyond the function", _call, 1),
         _row("a call that is retried twice, waits not made", _retried, 60),
-        _row("the same of an engine, logged to a handler that drops", _logged, 158),
+        _row("the same of an engine, logged to a handler that drops", _logged, 149),
+        _row("the same on SQLite with audit", _recorded, 166),
         *(
             _row(f"an async call that fails twice: {name}", partial(_real, name), goal)
             for name, goal in REAL.items()
@@ -111,6 +113,17 @@ def _logged() -> int:
     with no_sleep(), log_at(logging.WARNING, Dropping()):
         (function,) = protected(sinks=None)
         return _warm(function, 1, 2)
+
+
+def _recorded() -> int:
+    from mainstay import Engine
+
+    with _folder() as folder, no_sleep(), log_at(logging.WARNING, Dropping()):
+        url, policies = f"sqlite:///{folder}/kept.db", [mainstay_policy(FAILS)]
+        with Engine(url, policies=policies) as engine:
+            function = engine.protect("bench")(scripted(FAILS, "sync"))
+            function(1, 2)
+            return _warm(function, 1, 2)
 
 
 def _real(name: str) -> int:

@@ -176,16 +176,20 @@ def wants_of(sink: Any) -> SinkWants:
     )
 
 
-def wants_evidence_now(sinks: Iterable[Any]) -> bool:
+def wants_evidence_now(sinks: Iterable[Any], ways: Iterable[tuple[Any, Any, Any]] = ()) -> bool:
     """Whether one of these has `wants_evidence`, the attribute from before the declaration.
 
-    It is read for each call: a sink may set it at any time, and a Follower may have it.
+    It is read for each call: a sink may set it at any time, and a Follower may have it. Of a way
+    to a log it is the log that has it, and not what takes the events.
 
     >>> wants_evidence_now([print])
     False
     """
-    for sink in sinks:  # noqa: SIM110 -- a generator is one more frame for each call
+    for sink in sinks:
         if getattr(sink, "wants_evidence", False):
+            return True
+    for _, _, log in ways:  # noqa: SIM110 -- the same
+        if getattr(log, "wants_evidence", False):
             return True
     return False
 

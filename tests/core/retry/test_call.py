@@ -1712,24 +1712,48 @@ def test_a_glance_decides_as_a_life_does(jitter):
         name="p", retry_on=ConnectionError, max_attempts=4, backoff=backoff, jitter=jitter
     )
     plan, key = plan_of(policy), key_of(7, 1)
-    first = fast_decision(plan, ConnectionError(), 1, key, 0.0, by_type=True)
+    first = fast_decision(plan, ConnectionError(), 1, key, 0.0, keeps=ByType())
     assert first is None, "nothing is settled yet"
     driver = Driver([ConnectionError() for _ in range(4)], key=key)
     driver.drive(call_flow(plan, key=key, outer=None))
     seen, previous = [], 0.0
     for attempt in (1, 2, 3):
-        previous = fast_decision(plan, ConnectionError(), attempt, key, previous, by_type=True)
+        previous = fast_decision(plan, ConnectionError(), attempt, key, previous, keeps=ByType())
         seen.append(previous)
     assert seen == driver.waits[1:]
     last = ConnectionError()
     assert fast_decision(plan, last, 4, key, previous) == GIVE_UP
     assert "no attempt left" in last.__notes__[0]
-    assert fast_decision(plan, KeyError(), 1, key, 0.0, by_type=True) is None
+    assert fast_decision(plan, KeyError(), 1, key, 0.0, keeps=ByType()) is None
     assert fast_decision(plan, KeyError(), 1, key, 0.0) == GIVE_UP
     carrying = ConnectionError()
     carrying.host = "db"
-    assert fast_decision(plan, carrying, 1, key, 0.0, by_type=True) is None
+    assert fast_decision(plan, carrying, 1, key, 0.0, keeps=ByType()) is None
     assert fast_decision(plan, carrying, 1, key, 0.0) == seen[0]
+
+
+class ByType:
+    """Keeps of a call what a listener that takes facts gets to know: no exception."""
+
+    by_type, verdict = True, None
+
+
+def test_what_keeps_a_call_receives_the_classification():
+    """The one that decided: a settled one, and one that was made for this failure."""
+    plan, key, keeper = plan_of(Policy(retry_on=OSError, max_attempts=2)), key_of(7, 1), ByType()
+    keeper.by_type = False
+    failure = FileNotFoundError(2, "no such file")
+    for attempt in (1, 2):
+        keeper.verdict = None
+        fast_decision(plan, failure, attempt, key, 0.0, keeper)
+        assert keeper.verdict is plan.policy.classification(failure)
+    final = KeyError()
+    assert fast_decision(plan, final, 1, key, 0.0, keeper) == GIVE_UP
+    assert not keeper.verdict.retryable
+    kept = keeper.verdict = object()
+    asking = plan_of(Policy(retry_on=lambda _: True))
+    assert fast_decision(asking, failure, 1, key, 0.0, keeper) is None
+    assert keeper.verdict is kept, "the flow decides, and classifies by itself"
 
 
 @pytest.mark.parametrize(

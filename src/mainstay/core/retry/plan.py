@@ -15,10 +15,19 @@ from mainstay.errors import AttemptTimeout, NestedRetryError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.effects import Stop
     from mainstay.core.retry.policy import Policy
+
+    class Keeper(Protocol):
+        """What keeps of a call what listeners want to know of it."""
+
+        by_type: bool
+        verdict: Classification | None
+
 
 IDEMPOTENCY = ("idempotent", "keyed", "unsafe")
 """What repeating an operation may do; `unsafe` is never repeated after an ambiguous failure."""
@@ -115,59 +124,57 @@ def fast_decision(
     attempt: int,
     key: int,
     previous: float,
-    by_type: object = False,
+    keeps: Keeper | None = None,
 ) -> float | None:
     """The decision if it depends only on the exception and the attempts left.
 
     Most failures are of this sort, and need no flow: no inner retry has given up on them, the other
     side asks for no wait, and the call has no deadline or hook. `call_flow` would decide the same.
-    With `by_type` only a type that the policy has settled before will do, of an exception without
+    What keeps something of the call for listeners receives the classification. If it keeps no
+    exception, only a type that the policy has settled before will do, of an exception without
     attributes and cause that no client of HTTP has raised.
 
     Returns:
         The delay before another attempt, GIVE_UP, or None if the flow must decide.
     """
-    policy = plan.policy
-    verdict = policy._rules.settled.get(type(failure))
-    is_plain = not failure.__dict__ and failure.__cause__ is None
-    if (
-        is_plain
-        and verdict is not None
-        and verdict.looks_behind
-        and not (
-            (trace := failure.__traceback__) is None  # as `is_direct`, without a call
-            or (trace := trace.tb_next) is None
-            or trace.tb_next is None
-        )
+    policy, verdict = plan.policy, None
+    if not failure.__dict__ and failure.__cause__ is None:
+        verdict = policy._rules.settled.get(type(failure))
+    if verdict is None or (
+        verdict.looks_behind
+        and (trace := failure.__traceback__) is not None  # as `is_direct`, without a call
+        and (trace := trace.tb_next) is not None
+        and trace.tb_next is not None
+        and REGISTRY.behind(failure) is not None
     ):
-        verdict = verdict if REGISTRY.behind(failure) is None else None
-    if verdict is None or not is_plain:
-        verdict = None if by_type else _verdict(plan, failure)
+        verdict = None if keeps is not None and keeps.by_type else _verdict(plan, failure)
         if verdict is None:
             return None
     context = failure.__context__
     if context is not None and "__notes__" in context.__dict__:  # perhaps a mark
         return None
-    if attempt >= policy.max_attempts or not verdict.retryable:
-        if attempt > 1:
-            stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
-            why = "" if verdict.retryable else after_retries(verdict.note)
-            note: str = plan.note(stop, attempt, 0, verdict.retryable, 1, why)
-        else:
-            note = verdict.note if policy.max_attempts > 1 else ""
-        if note and not is_plain:
-            note.put_on(failure) if type(note) is GaveUp else leave(note, failure)
-        elif note:
-            try:  # as these do; it has no note of ours yet
-                failure.add_note(note)
-            except Exception:  # a frozen exception takes no note, and is not lost for one
-                return GIVE_UP
-        return GIVE_UP
-    ramps = policy._ramps
-    if attempt <= len(ramps):
-        low, step, power = ramps[attempt - 1]
-        return low + step * (key * power & MASK)
-    return policy.delay(attempt, uniform(key, attempt), previous)
+    if keeps is not None:
+        keeps.verdict = verdict
+    if verdict.retryable:
+        ramps = policy._ramps
+        if attempt <= len(ramps):  # they are of attempts that are followed by another one
+            low, step, power = ramps[attempt - 1]
+            return low + step * (key * power & MASK)
+        if attempt < policy.max_attempts:
+            return policy.delay(attempt, uniform(key, attempt), previous)
+    note: str = verdict.note if policy.max_attempts > 1 else ""
+    if attempt > 1:
+        stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+        why = "" if verdict.retryable else after_retries(note)
+        note = plan.note(stop, attempt, 0, verdict.retryable, 1, why)
+    if note and (failure.__dict__ or failure.__cause__ is not None):
+        note.put_on(failure) if type(note) is GaveUp else leave(note, failure)
+    elif note:
+        try:  # as these do; it has no note of ours yet
+            failure.add_note(note)
+        except Exception:  # a frozen exception takes no note, and is not lost for one
+            return GIVE_UP
+    return GIVE_UP
 
 
 _OF_THE_FLOW = PerClass(

@@ -13,7 +13,7 @@ from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call.call import Call, mark_cut, rest_of, result_of, site_of
 from mainstay.drivers.call.callables import check_callable, refuse_unawaitable
 from mainstay.drivers.call.deferred import notes_of
-from mainstay.drivers.call.site import LONG
+from mainstay.drivers.call.site import LONG, getrandbits
 from mainstay.errors import Refused
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import (
@@ -32,6 +32,7 @@ from mainstay.runtime.loops import RUNNING, is_trio
 from mainstay.runtime.reports.logs import LOGS, QUIET
 from mainstay.runtime.reports.tracebacks import shorten
 
+_modules = sys.modules
 _POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
 
@@ -62,14 +63,9 @@ if TYPE_CHECKING:
 
 
 async def recover(
-    site: Site,
-    function: AsyncFunction,
-    args: Args,
-    kwargs: Kwargs,
-    box: list[Any],
-    since: int,
+    site: Site, function: AsyncFunction, args: Args, kwargs: Kwargs, box: list[Any], since: int,
     started: float | None = None,
-) -> UserValue:
+) -> UserValue:  # fmt: skip
     """The rest of a call whose first attempt has failed, as in sync.recover.
 
     Its frame waits, ten thousand times over, and has room for every variable and for its longest
@@ -82,11 +78,12 @@ async def recover(
         value: Any = Call(site, function, enclosures(3, own=1), started, box, since=since)
         return await drive(value, function, args, kwargs)
     failure: Any = box.pop()
-    key, attempt, last, notes = site.entropy.draw(), 1, 0.0, None
+    key = getrandbits(52) | 1 if site.entropy.seed is None else site.entropy.draw()
+    attempt, last, notes = 1, 0.0, None
     if site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET:
         notes = notes_of(site, key, started)
     try:
-        while (delay := fast_decision(site, failure, attempt, key, last, site.takers)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, last, notes)) is not None:
             if notes is not None:
                 notes.failed(failure, delay)
                 if attempt == 1 and site.pressures:
@@ -94,27 +91,32 @@ async def recover(
             if delay < 0.0:
                 raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
             failure = None
-            await current_sleep()(delay)
+            await (current_sleep() if "trio" in _modules else _modules["asyncio"].sleep)(delay)
             since = FRAMES["ms_active"].moment
             attempt, last = attempt + 1, delay
             try:
-                if notes is not None:
-                    notes.waited()
+                if notes is None:
+                    return await (function(*args, **kwargs) if kwargs else function(*args))
+                notes.waited()
                 value = await function(*args, **kwargs)
                 attempt = 0
-                return value if notes is None else notes.returned(value)
+                value = notes.returned(value)
             except Exception:
                 failure = sys.exception()
+            else:
+                notes.close()
+                return value
         box[:], failure = [failure], None
         value = _rest((attempt, key, last, since), site, function, started, box, notes)
         attempt = 0  # what cuts it off from here on is marked there
         return await drive(value, function, args, kwargs)
-    finally:
+    except BaseException:
         if failure is None and attempt > 1:
             _mark_cut(site, attempt)
-        if notes is not None:
-            notes.close()
         failure = None
+        if notes is not None:
+            notes.close(sys.exception())
+        raise
 
 
 async def _wait_turns(site: Site) -> None:
@@ -373,13 +375,12 @@ async def await_hook(call: Call, effect: CallHook, made: UserValue) -> None:
 
 def current_sleep() -> Callable[[float], Awaitable[object]]:
     """The sleep of the event loop this runs in, as it is now: tests replace it."""
-    modules = sys.modules
-    trio = modules.get("trio")
+    trio = _modules.get("trio")
     if trio is not None:
         running = RUNNING[trio]  # as `is_trio` reads it, without a call
         if (running is None or running.name == "trio") and is_trio():
             return trio.sleep  # type: ignore[no-any-return]
-    return modules["asyncio"].sleep  # type: ignore[no-any-return]
+    return _modules["asyncio"].sleep  # type: ignore[no-any-return]
 
 
 def begin(limit: float) -> Scope:

@@ -18,9 +18,9 @@ _loaded: list[Any] = []
 
 def _load() -> None:
     """Loads what builds events, once: an import statement costs a failing call half a µs."""
-    from mainstay.drivers.call.emit import Notes, wanted
+    from mainstay.drivers.call.emit import Notes
 
-    _loaded[:] = [Notes, wanted]
+    _loaded[:] = [Notes]
 
 
 def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
@@ -30,13 +30,13 @@ def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
         ways = LOGS.ways
         receivers = (*receivers, *[takes for _, takes, _ in ways])
         levelled, thresholds = (*levelled, *ways), (*thresholds, *ways)
-    if not _loaded:
-        _load()
-    notes, wanted = _loaded
-    if thresholds:
-        loudest = site.policy.log_level
-        receivers = wanted(receivers, thresholds, _CRITICAL if loudest == "CRITICAL" else _ERROR)
+    for asks, log, _ in thresholds:  # as `wanted` does, without a call
+        if not asks(_CRITICAL if site.policy.log_level == "CRITICAL" else _ERROR):
+            is_alone = receivers == (log,)
+            receivers = () if is_alone else tuple([each for each in receivers if each is not log])
     if not (receivers or site.takers or site.waits):
         return None
-    made: Notes = notes(site, key, started, receivers, levelled)
+    if not _loaded:
+        _load()
+    made: Notes = _loaded[0](site, key, started, receivers, levelled)
     return made

@@ -5,7 +5,6 @@ Only SinkError reaches the caller: with a strict sink a call fails rather than g
 
 from __future__ import annotations
 
-import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
-from mainstay.core.retry.classify import classify
 from mainstay.core.retry.events import CallInterrupted
 from mainstay.drivers.call.guard import label_of
 from mainstay.drivers.call.site import LONG
@@ -24,7 +22,7 @@ from mainstay.ports import wants_evidence_now
 from mainstay.runtime.context import CONTEXT, NO_CONTEXT
 from mainstay.runtime.enclosing import SENDING
 from mainstay.runtime.plan_registry import register
-from mainstay.runtime.reports.deferred_events import facts_of
+from mainstay.runtime.reports.deferred_events import Facts
 from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET, is_wanted
 
 if TYPE_CHECKING:
@@ -32,9 +30,9 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.event import Event
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.classify import Classification
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
-    from mainstay.runtime.reports.deferred_events import Facts
     from mainstay.runtime.reports.logs import Way
 
     R = TypeVar("R")
@@ -87,7 +85,6 @@ class Notes(EventBuilder):
 
     __slots__ = (
         "_facts",
-        "_handled",
         "_key",
         "_levelled",
         "_listeners",
@@ -95,6 +92,8 @@ class Notes(EventBuilder):
         "_shown",
         "_site",
         "_starts",
+        "by_type",
+        "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -107,10 +106,7 @@ class Notes(EventBuilder):
     ) -> None:
         began, who = clock.current.monotonic() if started is None else started, CONTEXT.get()
         opening, plan_id = None, ""
-        is_evident = wants_evidence_now(listeners)
-        for _, _, log in levelled:  # what takes the events of a log is no attribute of it
-            is_evident = is_evident or getattr(log, "wants_evidence", False)
-        if is_evident:
+        if (site.may_want_evidence or levelled) and wants_evidence_now(listeners, levelled):
             opening, plan_id = Opening(), plan_of(site)
         EventBuilder.__init__(self, site, began, opening, plan_id, f"{key:x}")
         if who is not NO_CONTEXT:
@@ -119,23 +115,26 @@ class Notes(EventBuilder):
         self._listeners, self._levelled = listeners, levelled
         """Who is yet to receive events; nobody once the call has ended or the flow goes on."""
         self._made, self._shown = 1, 0
-        self._handled = id(sys.exception())
+        self.verdict: Classification | None = None
+        """The classification of the last failure, by the core."""
         self._facts: Facts | None = None
+        self.by_type = False
         if site.takers:
-            self._facts = facts_of(site, site.plan_id or plan_of(site), key, began)
+            self._facts = Facts(site, site.plan_id or plan_of(site), key, began, who, [])
+            self.by_type = True
 
     def failed(self, failure: BaseException, delay: float = 0.0) -> None:
         """An attempt has failed; the next one comes after the delay, or none below zero."""
         site, to, levelled, made = self._site, self._listeners, self._levelled, self._made
-        if self._facts is not None:
-            self._facts.failed(failure, self._starts, delay)
+        facts, verdict = self._facts, self.verdict
+        wall = clock.current.wall() if facts is None else facts.failed(failure, self._starts, delay)
         if delay >= LONG and site.waits is not None:
             self._shown = site.waits.show(site, made, failure, delay)
         if not to:
             return
+        assert verdict is not None
         policy = site.policy
-        verdict, most = classify(failure, policy._rules), policy.max_attempts  # noqa: SLF001
-        self.at = stamp(clock.current.wall())
+        self.at = stamp(wall)
         failed: Event | None = None
         event: Event | None = None
         before = to
@@ -145,7 +144,7 @@ class Notes(EventBuilder):
         if before:
             starts = self._starts
             self.took = None if starts is None else clock.current.monotonic() - starts
-            failed = self.attempt_failed(failure, verdict, made, most, self._key)
+            failed = self.attempt_failed(failure, verdict, made, policy.max_attempts, self._key)
         if to:
             now = 0.0 if delay >= 0.0 else clock.current.monotonic()
             event = self.next_step(failure, verdict, made, delay, self._key, now)
@@ -171,14 +170,17 @@ class Notes(EventBuilder):
 
     def returned(self, value: R) -> R:
         """The call has succeeded, after retries."""
-        if self._facts is not None:
-            self._facts.ended = clock.current.monotonic()
-        to, levelled, site = self._listeners, self._levelled, self._site
+        facts, to, levelled, site = self._facts, self._listeners, self._levelled, self._site
+        if facts is not None:
+            facts.ended = clock.current.monotonic()
         self._listeners = ()
-        if listeners := wanted(to, levelled, _INFO) if levelled else to:
+        for asks, log, _ in levelled:  # as `wanted` does, without a call
+            if not asks(_INFO):
+                to = () if to == (log,) else tuple([each for each in to if each is not log])
+        if to:
             self.at = stamp(clock.current.wall())
             event = self.call_succeeded(self._made, clock.current.monotonic())
-            _send((event,), listeners, site.redact, site)
+            _send((event,), to, site.redact, site)
         return value
 
     def end_here(self, failure: BaseException) -> tuple[float | None, float | None]:
@@ -193,13 +195,11 @@ class Notes(EventBuilder):
             return None, None
         return self.started, self._starts
 
-    def close(self) -> None:
-        """Hands the facts over; emits that the call was interrupted, if it was."""
+    def close(self, stop: BaseException | None = None) -> None:
+        """Hands the facts over; emits that the call was interrupted, if that stops it."""
         if self._shown:
             self._end_wait()
-        stop, by = sys.exception(), ""
-        if stop is not None and id(stop) != self._handled and not isinstance(stop, Exception):
-            by = type(stop).__name__
+        by = "" if stop is None or isinstance(stop, Exception) else type(stop).__name__
         facts, self._facts = self._facts, None
         if facts is not None and facts.attempts:
             facts.made = self._made

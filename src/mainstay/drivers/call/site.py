@@ -111,6 +111,7 @@ class Site(Plan):
         "levelled",
         "listeners",
         "logs",
+        "may_want_evidence",
         "overrides",
         "plan_id",
         "pressures",
@@ -141,8 +142,7 @@ class Site(Plan):
         waits: Waits | None = None,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
-        self.listeners = listeners
-        self.logs = logs
+        self.listeners, self.logs = listeners, logs
         """Where its failing calls are logged, unless an engine's sinks do that."""
         self.redact, self.gate = redact, gate
         """The guards, if there are any."""
@@ -159,6 +159,7 @@ class Site(Plan):
         """The listeners that take facts, and what takes the events of the others."""
         self.levelled, self.thresholds = _NO_WAYS, _NO_WAYS
         """The ways to logs, and those that want nothing if they do not want what is loudest."""
+        self.may_want_evidence = False  # whether one of the others is no plain log
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
@@ -198,8 +199,10 @@ class Site(Plan):
                     self.levelled += (way,)
                     self.thresholds += (way,) if is_threshold(way) else ()
                     self.receivers += (way[1],)
+                    self.may_want_evidence |= way[1] is listener
                 else:
                     self.receivers += (listener,)
+                    self.may_want_evidence = True
                 is_asking = wants.attempts or wants.evidence or wants.escalates
                 wants_more = wants_more or bool(is_asking) or pressure is not None
         return wants_more
@@ -221,6 +224,7 @@ class Site(Plan):
         """Adds a listener of failing calls; calls that are under way go on without it."""
         self.listeners = (*self.listeners, listener)
         self.receivers = (*self.receivers, listener)
+        self.may_want_evidence = True
 
     def become(self, operation: str) -> None:
         """Takes a name: the site was made for one function, and that is known now."""

@@ -13,7 +13,7 @@ from mainstay.core.retry.plan import fast_decision
 from mainstay.drivers.call.call import Call, rest_of, result_of, site_of
 from mainstay.drivers.call.callables import check_callable
 from mainstay.drivers.call.deferred import notes_of
-from mainstay.drivers.call.site import LONG
+from mainstay.drivers.call.site import LONG, getrandbits
 from mainstay.errors import Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
@@ -47,57 +47,67 @@ if TYPE_CHECKING:
 
 
 def recover(
-    site: Site,
-    function: Function,
-    args: Args,
-    kwargs: Kwargs,
-    box: list[Any],
-    since: int,
+    site: Site, function: Function, args: Args, kwargs: Kwargs, box: list[Any], since: int,
     started: float | None = None,
-) -> UserValue:
+) -> UserValue:  # fmt: skip
     """The rest of a call whose first attempt, by a generated wrapper, began `since` and failed.
 
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
     site = site if site.operation else site_of(site, function)
-    is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
-    is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
-    if is_special or (not is_alone and is_bound()):
+    if (site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND) or (
+        (OPEN or OLDER or references(FRAMES["ms_active"]) > ALONE) and is_bound()
+    ):
         call = Call(site, function, enclosures(3, own=1), started, box, since=since)
         return drive(call, function, args, kwargs)
-    failure: Any = box.pop()
-    key, attempt, before, by_type = site.entropy.draw(), 1, 0.0, bool(site.takers)
+    key = getrandbits(52) | 1 if site.entropy.seed is None else site.entropy.draw()
+    attempt, before, failure = 1, 0.0, box.pop()
     is_observed = site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET
     notes = notes_of(site, key, started) if is_observed else None
     try:
-        while (delay := fast_decision(site, failure, attempt, key, before, by_type)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, before, notes)) is not None:
             if notes is not None:
                 notes.failed(failure, delay)
-                for pressure in site.pressures if attempt == 1 else ():
-                    if pressure.is_high:
-                        hold(pressure.turn())
+                if attempt == 1 and site.pressures:
+                    _wait_turns(site)
+                if delay < 0.0:
+                    notes.end_here(failure)
             if delay < 0.0:
-                raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
+                break
             failure = None
-            if delay > 0.0:  # as the function is now: tests replace it
+            if delay:  # as the function is now: tests replace it
                 time.sleep(delay) if clock.current is SYSTEM else clock.current.sleep(delay)
             since = FRAMES["ms_active"].moment
             try:
                 if notes is None:
-                    return function(*args, **kwargs)
+                    return function(*args, **kwargs) if kwargs else function(*args)
                 notes.waited()
-                return notes.returned(function(*args, **kwargs))
+                value = notes.returned(function(*args, **kwargs))
             except Exception as error:
                 failure = error
+            else:
+                notes.close()
+                return value
             attempt, before = attempt + 1, delay
-        box[:], failure = [failure], None
+    except BaseException as stop:
+        failure = None
+        if notes is not None:
+            notes.close(stop)
+        raise
+    box.append(failure)
+    failure = None  # its traceback holds this frame: only the collector could free both
+    if delay is None:
         call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
         return drive(call, function, args, kwargs)
-    finally:
-        if notes is not None:
-            notes.close()
-        failure = None  # its traceback holds this frame: only the collector could free both
+    raise box[0].with_traceback(box.pop().__traceback__.tb_next)  # without this frame
+
+
+def _wait_turns(site: Site) -> None:
+    """Waits for listeners that cannot keep up."""
+    for pressure in site.pressures:
+        if pressure.is_high:
+            hold(pressure.turn())
 
 
 def run(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:

@@ -20,7 +20,6 @@ from mainstay.core.events.describe import NAMES, shown
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.classify import classify
 from mainstay.core.retry.effects import Returned
-from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from mainstay.core.base.event import Event
@@ -42,9 +41,10 @@ class Facts(Struct, gc=False, eq=False):
     plan_id: str
     key: int
     began: float
-    offset: float
     context: Context
     attempts: list[Any]
+    offset: float = 0.0
+    """From the clock of the call to the time of day, as of the first failure."""
     ended: float | None = None
     """When it returned or was cut off; None if the last failure was its end."""
     made: int = 1
@@ -52,15 +52,22 @@ class Facts(Struct, gc=False, eq=False):
     by: str = ""
     """What cut it off."""
 
-    def failed(self, failure: BaseException, began: float | None, delay: float) -> None:
-        """An attempt ended so; the next one comes after the delay, or none below zero."""
+    def failed(self, failure: BaseException, began: float | None, delay: float) -> float:
+        """An attempt ended so; the next one comes after the delay, or none below zero.
+
+        Returns the time of day.
+        """
         try:
             text = str(failure)
         except Exception:  # a broken __str__ must not cost the record
             text = ""
         now = clock.current.monotonic()
         evidence = evidence_of(failure, None, self.plan.redact)
-        self.attempts += (type(failure), text, evidence, began or self.began, now, delay)
+        attempts = self.attempts
+        if not attempts:
+            self.offset = clock.current.wall() - now
+        attempts += (type(failure), text, evidence, began or self.began, now, delay)
+        return now + self.offset
 
     def events(self) -> list[Event]:
         """The events that the call would have emitted."""
@@ -69,14 +76,6 @@ class Facts(Struct, gc=False, eq=False):
 
 _PARTS = 6
 """How many values of `attempts` are of one attempt."""
-
-
-def facts_of(plan: Plan, plan_id: str, key: int, began: float | None) -> Facts:
-    """The facts of a call whose first attempt has just failed."""
-    now = clock.current.monotonic()
-    offset = clock.current.wall() - now
-    began = now if began is None else began
-    return Facts(plan, plan_id, key, began, offset, CONTEXT.get(), [])
 
 
 def _bare(cls: type[BaseException]) -> BaseException:
