@@ -138,6 +138,9 @@ SECRETS = {
     "<password>hunter2</password>": "<password>[redacted]</password>",
     # cards
     "card 4111 1111 1111 1111 declined": "card [redacted] declined",
+    "paid with 4000 0000 0000 0002 12/27 123": "paid with [redacted] 12/27 123",
+    "4000 0000 0000 0002 0": "[redacted] 0",
+    "till 3001 4111 1111 1111 1111": "till 3001 [redacted]",
     "card 5500-0000-0000-0004.": "card [redacted].",
     "4012888888881881": MARK,
     "3782 822463 10005": MARK,
@@ -170,6 +173,7 @@ HARMLESS = [
     "2026-01-31T12:30:45.123456Z",
     "1767225600000 and 1767225600000000000",
     "order 4111111111111112 not found",
+    "4111 1111 1109 111 is too short for two numbers",
     "order 20260131-000123, invoice 2026-0001-0002-0003",
     "version 4.111.111.111.111.1 of 10.0.0.1:8080",
     "http://localhost:4873/@babel/core",

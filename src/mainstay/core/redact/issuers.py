@@ -295,17 +295,27 @@ _OTHER = re.compile(
     [.:#="' (\[]{0,5}\Z""",
     re.VERBOSE,
 )
+_LAST = re.compile(r"(?<= [0-9]{4} [0-9]{4} [0-9]{4}) [0-9]{1,3}\Z")
 _LEAD = 48
 
 
 def cards(text: str) -> Iterator[tuple[int, int]]:
     """Where the number of a card stands."""
-    if DIGITS.search(text) is None:
-        return
-    for found in _CARD.finditer(text):
-        before = text[max(0, found.start() - _LEAD) : found.start()]
-        if _satisfies_luhn(found[0]) and _OTHER.search(before) is None:
-            yield found.span()
+    found = None if DIGITS.search(text) is None else _CARD.search(text)
+    while found is not None:
+        start, end = found.span()
+        if _OTHER.search(text[max(0, start - _LEAD) : start]) is None:
+            number = _number(found[0])
+            end = start + (len(number) or 1)  # without one, it may begin in a later group
+            if number:
+                yield start, end
+        found = _CARD.search(text, end)
+
+
+def _number(digits: str) -> str:
+    """The number of a card that begins here; a last short group may be a date: `4… 12/27`."""
+    candidates = (digits, _LAST.sub("", digits))
+    return next((each for each in candidates if _satisfies_luhn(each)), "")
 
 
 def _satisfies_luhn(number: str) -> bool:
