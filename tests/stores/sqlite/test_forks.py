@@ -135,6 +135,31 @@ def test_a_step_that_waits_for_a_lock_gives_way_to_a_fork(tmp_path):
     assert violations(tmp_path) == []
 
 
+def test_a_thread_that_waits_keeps_no_file_open_for_a_fork(tmp_path):
+    """What it has prepared is given up; a free-threaded Python kept it until the thread ran."""
+    program = """
+    from mainstay.stores.sqlite.connections import CONNECTIONS, inode_of, _open_files
+    engine = Engine(url)
+    wrote, goes_on = threading.Event(), threading.Event()
+    def other():
+        once(engine, "other")
+        wrote.set()
+        goes_on.wait(60)
+    thread = threading.Thread(target=other)
+    thread.start()
+    wrote.wait(60)
+    CONNECTIONS._before()
+    is_open = inode_of(f"{where}/kept.db") in _open_files()
+    CONNECTIONS._after_in_parent()
+    goes_on.set()
+    thread.join()
+    once(engine, "after")
+    assert not is_open
+    """
+    run(program, tmp_path)
+    assert keys(tmp_path, "answers") == ["after", "other"]
+
+
 def test_a_fork_just_after_a_connection_was_opened_costs_no_step(tmp_path):
     """It has closed that connection too, so the step and the journal open another one."""
     program = """

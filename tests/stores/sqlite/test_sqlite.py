@@ -336,6 +336,25 @@ def test_a_closed_store_says_so(store):
         asyncio.run(store.atransact("s", "k", put(b"1")))
 
 
+def test_a_closed_store_leaves_no_file_open_for_a_thread_that_waits(store, tmp_path):
+    """A log that stays is not taken over; a free-threaded Python kept it until the thread ran."""
+    wrote, goes_on = threading.Event(), threading.Event()
+
+    def other():
+        store.transact("s", "k", put(b"1"))
+        wrote.set()
+        goes_on.wait(60.0)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    wrote.wait(60.0)
+    store.close()
+    left = sorted(path.name for path in tmp_path.iterdir())
+    goes_on.set()
+    thread.join()
+    assert left == ["kept.db"]
+
+
 @pytest.fixture
 def connections(monkeypatch):
     """Every connection that a store opens."""

@@ -8,14 +8,21 @@ not be closed, or that is open in another way, is refused in the child (`StoreUn
 A step takes the lock of a connection that is its own process's (`HeldConnection.pid`). Before a
 fork, that number becomes 0; so steps that begin now wait at the gate, under which connections are
 opened, until the fork is over.
+
+A free-threaded Python leaves the last reference to an object to the thread that made it, and a
+thread that waits does not look. The statements that a connection has prepared are such objects, and
+SQLite keeps its files open as long as there is one. What is closed for other threads is therefore
+collected (`free`): the new log of a file must not meet the old one, nor a fork an open file.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sqlite3
 import stat
+import sys
 import threading
 from contextlib import suppress
 from os import getpid
@@ -36,7 +43,7 @@ from mainstay.runtime.fork import (
 from mainstay.stores.sqlite.waiting import SLICE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     Inode = tuple[int, int]
     Connect = Callable[[], sqlite3.Connection]
@@ -45,6 +52,9 @@ _LONGEST = 1.0
 """Seconds for which a fork waits for steps under way, all together."""
 _DESCRIPTORS = "/dev/fd"
 """The open files of this process, on Linux and macOS."""
+_LEAVES_REFERENCES = "free-threading" in sys.version
+_COLLECTIONS = 3
+"""One frees the prepared statements' cache, the next the statements."""
 
 
 class FileReplacedError(Exception):
@@ -255,12 +265,16 @@ class SqliteConnections:
             now = inode_of(file)
         except OSError:
             now = (0, 0)
-        for held in list(self._all):
-            is_other = held.is_stale or (held.device, held.inode) != now
-            if held.file == file and is_other and not held.close(_LONGEST):
-                raise sqlite3.OperationalError(
-                    "the file was replaced, and a step on the one before is still under way"
-                )
+        replaced = [
+            held
+            for held in list(self._all)
+            if held.file == file and (held.is_stale or (held.device, held.inode) != now)
+        ]
+        if not all(held.close(_LONGEST) for held in replaced):
+            raise sqlite3.OperationalError(
+                "the file was replaced, and a step on the one before is still under way"
+            )
+        free(replaced)
 
     # --- around a fork ---------------------------------------------------------------------------
 
@@ -277,9 +291,14 @@ class SqliteConnections:
             is_free = not is_mine(held.lock) and held.lock.acquire(timeout=patience)
             (self._taken if is_free else self._busy).append(held)
         in_use = {(held.device, held.inode) for held in self._busy}
-        for held in self._taken:
-            if held.file is not None and (held.device, held.inode) not in in_use:
-                held.close_locked()
+        closed = [
+            held
+            for held in self._taken
+            if held.file is not None and (held.device, held.inode) not in in_use
+        ]
+        for held in closed:
+            held.close_locked()
+        free(closed)
 
     def _after_in_parent(self) -> None:
         for held in [*self._taken, *self._busy]:
@@ -325,6 +344,17 @@ _OTHERS = (
 _NO_HOOKS = (
     "this process was forked by C code, without Python's hooks, while the file was open" + _HINT
 )
+
+
+def free(closed: Iterable[HeldConnection]) -> None:
+    """Has SQLite close the files of closed connections that other threads have used."""
+    if not _LEAVES_REFERENCES or threading.active_count() == 1:
+        return
+    files = {(held.device, held.inode) for held in closed if held.file is not None}
+    for _ in range(_COLLECTIONS):
+        if files.isdisjoint(_open_files()):
+            return
+        gc.collect()
 
 
 def _opened(connect: Connect, file: str | None) -> HeldConnection:

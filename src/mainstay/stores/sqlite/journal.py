@@ -35,6 +35,7 @@ from mainstay.stores.sqlite.connections import (
     HeldConnection,
     absolute,
     connected,
+    free,
 )
 from mainstay.stores.sqlite.waiting import SLICE, ReopenError, until_free
 
@@ -159,6 +160,7 @@ class SqliteJournal:
             held, self._held = self._held, None
             if held is not None:
                 held.close(self._timeout)
+                free([held])
 
     def __del__(self) -> None:
         self.close()

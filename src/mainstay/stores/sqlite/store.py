@@ -31,6 +31,7 @@ from mainstay.stores.sqlite.connections import (
     ThreadConnection,
     absolute,
     connected,
+    free,
     is_mine,
 )
 from mainstay.stores.sqlite.waiting import SLICE, LockTimeoutError, LockWait, is_busy
@@ -289,8 +290,11 @@ class SqliteStore:
         """Ends the writer and closes every connection, each after the step it is in."""
         self._is_closed = True
         self._writer.close()
+        closed = []
         while self._opened:
-            self._opened.pop().close(self.timeout)
+            closed.append(self._opened.pop())
+            closed[-1].close(self.timeout)
+        free(closed)
 
     # --- connections -----------------------------------------------------------------------------
 
