@@ -160,6 +160,31 @@ def test_a_thread_that_waits_keeps_no_file_open_for_a_fork(tmp_path):
     assert keys(tmp_path, "answers") == ["after", "other"]
 
 
+def test_a_fork_waits_for_a_connection_that_is_being_closed(tmp_path):
+    """It is marked as closed before it is; the child would find the file open, and refuse it."""
+    program = """
+    from mainstay.stores.sqlite.connections import CONNECTIONS
+    engine = Engine(url)
+    once(engine, "first")
+    held = next(each for each in CONNECTIONS._all if not each.is_closed)
+    class Slow:
+        def close(self):
+            begun.set()
+            time.sleep(0.3)
+            own.close()
+    own, held.connection, begun = held.connection, Slow(), threading.Event()
+    thread = threading.Thread(target=held.close, args=(1.0,))
+    thread.start()
+    begun.wait(60)
+    assert reap(in_child(lambda: once(engine, "child"))) == 0
+    thread.join()
+    once(engine, "after")
+    """
+    run(program, tmp_path)
+    assert keys(tmp_path, "answers") == ["after", "child", "first"]
+    assert refusals(tmp_path) == []
+
+
 def test_a_fork_just_after_a_connection_was_opened_costs_no_step(tmp_path):
     """It has closed that connection too, so the step and the journal open another one."""
     program = """

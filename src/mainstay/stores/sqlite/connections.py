@@ -24,6 +24,7 @@ import sqlite3
 import stat
 import sys
 import threading
+import time
 from contextlib import suppress
 from os import getpid
 from pathlib import Path
@@ -54,7 +55,7 @@ _DESCRIPTORS = "/dev/fd"
 """The open files of this process, on Linux and macOS."""
 _LEAVES_REFERENCES = "free-threading" in sys.version
 _COLLECTIONS = 3
-"""One frees the prepared statements' cache, the next the statements."""
+"""One may have begun before; one frees the cache of prepared statements, one the statements."""
 
 
 class FileReplacedError(Exception):
@@ -283,7 +284,7 @@ class SqliteConnections:
         end = clock.SYSTEM.monotonic() + _LONGEST
         self._taken, self._busy = [], []
         self._has_gate = not is_mine(self._gate) and self._gate.acquire(timeout=_LONGEST)
-        there = [held for held in list(self._all) if not held.is_closed]
+        there = list(self._all)  # also what is marked as closed: a thread may be closing it
         for held in there:
             held.pid = 0  # from here on no step begins
         for held in there:
@@ -351,10 +352,17 @@ def free(closed: Iterable[HeldConnection]) -> None:
     if not _LEAVES_REFERENCES or threading.active_count() == 1:
         return
     files = {(held.device, held.inode) for held in closed if held.file is not None}
-    for _ in range(_COLLECTIONS):
-        if files.isdisjoint(_open_files()):
-            return
-        gc.collect()
+    done, end = _collections() + _COLLECTIONS, clock.SYSTEM.monotonic() + _LONGEST
+    while not files.isdisjoint(_open_files()):
+        if _collections() >= done or clock.SYSTEM.monotonic() >= end:
+            return  # other code has them open
+        if not gc.collect():
+            time.sleep(0.001)  # perhaps another thread collects, and none began here
+
+
+def _collections() -> int:
+    """How many collections have ended in this process."""
+    return sum(each["collections"] for each in gc.get_stats())
 
 
 def _opened(connect: Connect, file: str | None) -> HeldConnection:
