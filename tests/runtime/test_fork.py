@@ -261,3 +261,39 @@ def test_a_page_is_used_where_the_kernel_wipes_it(monkeypatch, platform, taken, 
     page = fork._wiped_page()
     assert (page is not None) is is_used
     assert page is None or page[0] == 1
+
+
+BESIDE_AN_IMPORT_OF_PYTHON = """
+import importlib.abc, importlib.machinery, os, signal, sys, threading, time
+import mainstay.runtime.fork
+
+class Slow(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    def find_spec(self, name, path=None, target=None):
+        found = importlib.machinery.PathFinder.find_spec(name, path)
+        if name == "this":
+            found.loader.__class__ = Slow
+        return found
+    def exec_module(self, module):
+        begun.set()
+        time.sleep(0.3)
+
+begun = threading.Event()
+sys.meta_path.insert(0, Slow("", ""))
+thread = threading.Thread(target=__import__, args=("this",))
+thread.start()
+begun.wait(30)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(10)
+    import this
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+@needs_fork
+def test_a_fork_waits_for_an_import_of_pythons_own():
+    """A thread of ours may load such a module, and the child would wait for it for ever."""
+    command = [sys.executable, "-W", "ignore", "-c", BESIDE_AN_IMPORT_OF_PYTHON]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -52,6 +52,7 @@ _PRUNES = 5
 
 
 load_before_fork("mainstay.core.audit.chain")  # loaded with the first block; it loads OpenSSL
+load_before_fork("socket")  # by the same thread
 
 
 class AuditLog:

@@ -262,8 +262,12 @@ def load_before_fork(module: str) -> None:
         LOADED_LATER.append(module)
 
 
+_AWAITED = {"mainstay", *sys.stdlib_module_names}
+"""The packages whose import never waits for code of a user's."""
+
+
 def _finish_imports() -> None:
-    """Waits for imports of this package that other threads have begun.
+    """Waits for imports that other threads have begun: of this package, or of Python's library.
 
     The child would wait for ever for the lock of such a module. What a call may load is loaded
     here, since a thread may need it at any moment.
@@ -301,7 +305,8 @@ def _logging_unlocked() -> Iterator[None]:
 
 def _is_begun(name: str, module: object) -> bool:
     spec = getattr(module, "__spec__", None)
-    return name.startswith("mainstay.") and getattr(spec, "_initializing", False)
+    is_awaited = name.partition(".")[0] in _AWAITED  # others may wait for what this thread does
+    return is_awaited and getattr(spec, "_initializing", False)
 
 
 def _after_in_parent() -> None:
