@@ -81,13 +81,17 @@ def test_a_loop_inside_a_step_of_another():
     async def outer():
         before = asyncio.get_running_loop()
         assert await twice()
-        inner = asyncio.new_event_loop()
+        task, inner = asyncio.current_task(), asyncio.new_event_loop()
+        if sys.version_info >= (3, 14):  # where a thread has one task, and not each loop
+            asyncio.tasks._leave_task(before, task)
         asyncio._set_running_loop(None)
         try:
             return inner.run_until_complete(twice())
         finally:
             inner.close()
             asyncio._set_running_loop(before)
+            if sys.version_info >= (3, 14):
+                asyncio.tasks._enter_task(before, task)
 
     assert asyncio.run(outer())
 

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -366,7 +367,7 @@ def test_a_store_made_of_one_that_takes_hints_need_not_take_them(tmp_path, kind,
 def test_every_way_of_writing_gives_the_same_row(store, expires):
     """A blob, and NULL for a record that does not expire: whoever reads the file relies on both."""
     change, step = Change(b"a\0b", expires), lambda value, _now: (change, value)
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         for write in (
             lambda key: store.transact("ways", key, step),
             lambda key: store.transact("ways", key, step, None),
