@@ -96,10 +96,19 @@ def test_a_class_that_was_settled_leads_to_no_other_decision():
     caught = raised(ConnectionResetError())
     with Behind((table(POST), caught, True)):
         for by_type in (False, True):
-            decision = fast_decision(plan, caught, 1, 7, 0.0, by_type)
+            decision = fast_decision(plan, caught, 1, 7, 0.0, keeps=Keeps(by_type=by_type))
             assert decision == (None if by_type else GIVE_UP)
     with Behind(None):
-        assert fast_decision(plan, raised(ConnectionResetError()), 1, 7, 0.0, by_type=True) > 0.0
+        keeps, error = Keeps(by_type=True), raised(ConnectionResetError())
+        assert fast_decision(plan, error, 1, 7, 0.0, keeps=keeps) > 0.0
+        assert keeps.verdict.retryable
+
+
+class Keeps:
+    """What listeners of a call keep of it: the classification."""
+
+    def __init__(self, by_type):
+        self.by_type, self.verdict = by_type, None
 
 
 def test_an_error_with_a_note_is_looked_at_as_well():

@@ -130,7 +130,7 @@ class EventLog:
         cls._is_plain = not cls._takes_all and cls.is_enabled is EventLog.is_enabled
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in _ASKED and getattr(self, "_is_in_use", False):
+        if name in _ASKED and getattr(self, "_is_in_use", False) and hasattr(self, name):
             from mainstay.errors import UsageError
 
             text = f"the {name} of a log that operations have used cannot be replaced"
