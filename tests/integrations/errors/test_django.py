@@ -104,6 +104,7 @@ def test_what_the_driver_raised_decides(django):
     )
 
 
+@pytest.mark.usefixtures("_collected")  # Django leaves open what it could not set up
 def test_a_locked_file_of_sqlite_is_transient(django, tmp_path):
     """Another process writes; sqlite3's own code decides."""
     with sqlite3.connect(tmp_path / "shop.db", isolation_level=None) as other:
