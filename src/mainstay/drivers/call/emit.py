@@ -23,7 +23,8 @@ from mainstay.runtime.context import CONTEXT, NO_CONTEXT
 from mainstay.runtime.enclosing import SENDING
 from mainstay.runtime.plan_registry import register
 from mainstay.runtime.reports.deferred_events import Facts
-from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET, is_wanted
+from mainstay.runtime.reports.levels import is_wanted
+from mainstay.runtime.reports.logs import LEVELS, LOGS, QUIET
 
 if TYPE_CHECKING:
     from typing import Any, TypeVar

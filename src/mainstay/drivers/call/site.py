@@ -13,7 +13,7 @@ from mainstay.core.retry.plan import Plan
 from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
-from mainstay.runtime.reports.logs import LOGS, SILENT, is_threshold, way_of
+from mainstay.runtime.reports.logs import LOGS, SILENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ class Site(Plan):
         """Reads what the listeners want; returns whether one needs the flow for it."""
         # Not loaded without listeners.
         from mainstay.ports import methods_of, wants_of
+        from mainstay.runtime.reports.levels import is_threshold, way_of
 
         wants_more = False
         for listener in self.listeners:

@@ -167,57 +167,19 @@ class EventLog:
         """
         return self.logger.isEnabledFor(LEVELS[level]) or self._takes_all
 
-    def _way(self) -> Way:
-        """See `way_of`: a class that does more than this one is asked and receives itself."""
+    def _way(self) -> Way | None:
+        """How events of calls reach it; None if it does more than this class, and is asked."""
         is_plain = self._is_plain and "is_enabled" not in getattr(self, "__dict__", ())
         self._is_in_use = True
-        return (self.logger.isEnabledFor, self._put, self) if is_plain else _asked(self)
+        return (self.logger.isEnabledFor, self._put, self) if is_plain else None
 
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
         return event.sentence()
 
 
-def way_of(sink: Any) -> Way:
-    """How events of calls reach a sink with levels: what to ask for one, what takes an event, who.
-
-    A log that does nothing else is asked by its logger; another sink by the names of levels.
-
-    >>> asks, takes, log = way_of(EventLog(logger()))
-    >>> asks(LEVELS["CRITICAL"])
-    True
-    """
-    return sink._way() if isinstance(sink, EventLog) else _asked(sink)  # noqa: SLF001 - of this module
-
-
-def is_threshold(way: Way) -> bool:
-    """Whether one who does not want an event of some level wants none below it either."""
-    import logging
-
-    return getattr(way[0], "__func__", None) is logging.Logger.isEnabledFor
-
-
-def _asked(sink: Any) -> Way:
-    return (lambda level: is_wanted(sink, _NAMES[level])), sink, sink
-
-
-def is_wanted(sink: Any, level: str) -> bool:
-    """Whether a listener wants an event that is logged at that level; one without levels does.
-
-    One that raises costs no call: the event is made, and shown to it.
-    """
-    try:
-        return not hasattr(sink, "is_enabled") or bool(sink.is_enabled(level))
-    except Exception as error:
-        from mainstay.runtime.reports.report_failure import report
-
-        report(error, "a listener raised when it was asked about a level")
-        return True
-
-
 _ASKED = ("logger", "is_enabled")
 """What operations ask a log by: they hold it from their first use on."""
-_NAMES = {number: name for name, number in LEVELS.items()}
 
 
 class _Message:
@@ -300,7 +262,8 @@ class Logs:
     @property
     def ways(self) -> tuple[Way, ...]:
         """The same with what to ask for a level."""
-        return (way_of(self.sink),) if self.takes() and self.sink is not None else ()
+        way = self.sink._way() if self.takes() and self.sink is not None else None  # noqa: SLF001 - of this module
+        return () if way is None else (way,)
 
 
 class _Silent(Logs):
