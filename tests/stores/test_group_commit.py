@@ -9,6 +9,7 @@ import pytest
 
 from mainstay.deadline import within
 from mainstay.errors import StoreUnavailable
+from mainstay.stores import group_commit
 from mainstay.stores.group_commit import Writer
 
 SOON = 30.0
@@ -158,6 +159,58 @@ def test_a_step_that_fails_leaves_nothing_for_the_collector(made):
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("how", ["step", "commit", "cancelled"])
+def test_a_task_that_fails_leaves_nothing_for_the_collector(made, held, how):
+    """It holds its error, whose frames hold the step, and that must not hold the task any more."""
+
+    def fail(steps):
+        raise StoreUnavailable("sqlite:///a.db", "write", "the disk is full")
+
+    writer = {"step": made(lambda steps: [Wrong() for _ in steps]), "commit": made(fail)}.get(
+        how, held
+    )
+
+    async def main():
+        task = asyncio.create_task(writer.submit(1, SOON))
+        if how == "cancelled":
+            while not held.is_crowded:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or task.exception()
+        held.let_go.set()
+        return weakref.ref(task)
+
+    gc.collect()
+    gc.disable()
+    try:
+        gone = asyncio.run(main())
+        writer.close()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_an_answer_that_an_interrupt_precedes_comes_when_the_loop_runs_again(made, monkeypatch):
+    """A signal may arrive as the function is entered that gives a task its answer."""
+    real, interrupts = group_commit._Waiting.take, [KeyboardInterrupt()]
+
+    def take(item, *answer):
+        if interrupts:
+            raise interrupts.pop()
+        real(item, *answer)
+
+    monkeypatch.setattr(group_commit._Waiting, "take", take)
+    writer = made()
+    loop = asyncio.new_event_loop()
+    tasks = [loop.create_task(writer.submit(number, SOON)) for number in (1, 2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.wait(tasks))
+    answers = loop.run_until_complete(asyncio.wait_for(asyncio.gather(*tasks), SOON))
+    loop.close()
+    assert answers == [2, 4, 6]
 
 
 def test_a_coroutine_without_a_task_finds_out_by_itself(made):

@@ -275,9 +275,9 @@ class _ThreadStep:
         self.is_done = False
         self.answer: Any = None
 
-    def take(self, answer: Any) -> None:
-        """The answer, which the thread reads when all are there."""
-        self.answer = answer
+    def take(self, answers: list[Any]) -> None:
+        """The last of the answers, which the thread reads when all are there."""
+        self.answer = answers.pop()
 
 
 class _Waiting:
@@ -313,15 +313,21 @@ class _Waiting:
         """As a future has it."""
         return self.is_done
 
-    def take(self, answer: Any) -> None:
-        """The answer, unless it waits no more; no task is in a step, and this one goes on."""
-        if not self.is_done:
-            self.is_done, self.answer = True, answer
-            del answer  # the frame of a task that has failed, in the traceback, refers to this one
-            if self.timer is not None:
-                self.timer.cancel()
-            if self._wakeup is not None:  # or the coroutine is in no task, and looks by itself
-                self._context.run(self._wakeup, self)
+    def take(self, answers: list[Any]) -> None:
+        """The last of the answers, unless it waits no more; no task is in a step, and this goes on.
+
+        The answer leaves the list when it is here: Ctrl+C may come before any call of a function.
+        """
+        if self.is_done:
+            answers.pop()
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        self.answer, self.is_done = answers[-1], True
+        del answers[-1]  # the frame of a task that has failed, in the traceback, refers to this one
+        if self._wakeup is not None:  # or the coroutine is in no task, and looks by itself
+            self._context.run(self._wakeup, self)
+            self._wakeup = None  # the task, which has its failure, whose frames have this step
 
     def end(self, error: BaseException) -> None:
         """It has waited for long enough; another task may be in a step."""
@@ -331,6 +337,7 @@ class _Waiting:
                 self.timer.cancel()
             if self._wakeup is not None:
                 self._loop.call_soon(self._wakeup, self, context=self._context)
+                self._wakeup = None  # as above
 
     def cancel(self, msg: object = None) -> bool:
         """The task is cancelled; False if it goes on in any case, and the task has to see to it."""
@@ -395,10 +402,11 @@ def _settle(items: list[Any], answers: list[Any]) -> None:
     answers.reverse()
     for number, item in enumerate(items):
         try:
-            item.take(answers.pop())
+            item.take(answers)
         except BaseException:  # the task's own SystemExit or Ctrl+C ends the loop, perhaps for now
-            rest = [None, *reversed(answers)]
-            item.turn.loop.call_soon(_settle, items[number:], rest)
+            left = items[number:]
+            taken = [None] * (len(left) - len(answers))  # unless Ctrl+C came before it had its own
+            item.turn.loop.call_soon(_settle, left, [*taken, *reversed(answers)])
             raise
         turn = item.turn
         turn.left -= 1
