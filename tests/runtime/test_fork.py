@@ -297,3 +297,21 @@ def test_a_fork_waits_for_an_import_of_pythons_own():
     command = [sys.executable, "-W", "ignore", "-c", BESIDE_AN_IMPORT_OF_PYTHON]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@needs_fork
+@pytest.mark.parametrize("without", ["memory", "mmap"])
+def test_numbers_are_compared_where_no_page_is_to_be_had(monkeypatch, without):
+    """A buffer is not refused for a page that only saves time."""
+
+    def refuse(*_args, **_options):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(fork, "_marks", [])
+    if without == "mmap":
+        monkeypatch.setitem(sys.modules, "mmap", None)
+    else:
+        monkeypatch.setattr("mmap.mmap", refuse)
+    monkeypatch.setattr(fork.sys, "platform", "linux")
+    assert fork.fork_mark()[0] == 1
+    assert type(fork.fork_mark()) is fork._Compared

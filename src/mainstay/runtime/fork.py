@@ -131,9 +131,12 @@ def _wiped_page() -> Mark | None:
     """A page that a forked child finds empty, if this system has such pages."""
     if sys.platform != "linux":
         return None
-    import mmap
+    try:
+        import mmap
 
-    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (ImportError, OSError):  # Python was built without it, or the memory has a limit
+        return None
     try:
         page.madvise(_NO_ADVICE)
     except OSError:
