@@ -159,6 +159,84 @@ def test_a_taker_of_facts_and_a_log_each_receive_their_own():
     assert records == ["attempt_failed", "retry_attempt", "call_succeeded"]
 
 
+class Taken:
+    """Takes facts, of which it keeps what cut a call off; and whatever it is to raise."""
+
+    wants = SinkWants(successes=False, facts=True)
+    raises = None
+
+    def __init__(self):
+        self.cut_by = []
+
+    def __call__(self, event):
+        """Nothing: what is asked for is facts."""
+
+    def take(self, facts):
+        if self.raises is not None:
+            raise self.raises
+        self.cut_by.append(facts.by)
+
+
+def test_events_beside_facts_have_the_time_of_day_of_their_moment():
+    """The machine may sleep between two attempts, or its clock may be set."""
+
+    def stamps(sinks):
+        found = []
+
+        def keep(event):
+            found.append(event.timestamp)
+
+        keep.wants = SinkWants(successes=False)
+        policy = RetryPolicy(name="standard", retry_on=OSError, backoff=Backoff.constant(1.0))
+        with (
+            virtual_time(start=1000.0) as time,
+            Engine(sinks=[*sinks, keep], policies=[policy], seed=3) as engine,
+        ):
+            engine.call("op", scripted(ConnectionError("x"), None))  # the type is settled here
+            found.clear()
+
+            def attempt():
+                time.suspend(3600.0)
+                if len(found) < 3:
+                    raise ConnectionError("x")
+
+            engine.call("op", attempt)
+        return found
+
+    assert stamps([Taken()]) == stamps([])
+
+
+def test_an_interrupt_of_a_sink_at_the_end_of_a_call_shows_its_failure():
+    """Who reads the traceback sees what the call failed with."""
+    taken, failure = Taken(), ConnectionError("x")
+    policy = RetryPolicy(name="standard", retry_on=OSError, max_attempts=1)
+    with virtual_time(), Engine(sinks=[taken], policies=[policy]) as engine:
+        with pytest.raises(ConnectionError):
+            engine.call("op", scripted(ConnectionError("x")))  # the type is settled here
+        taken.raises = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            engine.call("op", scripted(failure))
+        taken.raises = None
+    assert stopped.value.__context__ is failure
+
+
+def test_an_interrupt_as_the_flow_takes_over_loses_no_facts(monkeypatch):
+    """Ctrl+C may come as any function is entered."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    taken = Taken()
+    policy = RetryPolicy(name="standard", retry_on=OSError, backoff=Backoff.constant(1.0))
+    with virtual_time(), Engine(sinks=[taken], policies=[policy]) as engine:
+        engine.call("op", scripted(ConnectionError("x"), None))  # the type is settled here
+        taken.cut_by.clear()
+        monkeypatch.setattr("mainstay.drivers.call.sync.rest_of", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            engine.call("op", scripted(ConnectionError("x"), BrokenPipeError("y"), None))
+    assert taken.cut_by == ["KeyboardInterrupt"]
+
+
 def test_an_engine_whose_log_is_off_makes_no_event():
     """A failing call enters what it would enter without sinks, and asks the log once."""
     policy = RetryPolicy(name="standard", retry_on=OSError, backoff=Backoff.constant(1.0))

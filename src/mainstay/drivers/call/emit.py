@@ -135,6 +135,8 @@ class Notes(EventBuilder):
             return
         assert verdict is not None
         policy = site.policy
+        if made > 1 and facts is not None:  # the clock may have been set since the first failure
+            wall = clock.current.wall()
         self.at = stamp(wall)
         failed: Event | None = None
         event: Event | None = None
@@ -189,8 +191,8 @@ class Notes(EventBuilder):
         self._listeners = ()
         try:
             self.close()
-        except SinkError as refusal:
-            refusal.__context__ = failure
+        except BaseException as stop:  # a SinkError, or Ctrl+C
+            stop.__context__ = failure
             raise
         if self._starts is None:  # the first attempt failed, and nobody had asked for its start
             return None, None

@@ -90,16 +90,16 @@ def recover(
                 notes.close()
                 return value
             attempt, before = attempt + 1, delay
+        box.append(failure)
+        failure = None  # its traceback holds this frame: only the collector could free both
+        if delay is None:
+            call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
+            return drive(call, function, args, kwargs)
     except BaseException as stop:
         failure = None
         if notes is not None:
             notes.close(stop)
         raise
-    box.append(failure)
-    failure = None  # its traceback holds this frame: only the collector could free both
-    if delay is None:
-        call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
-        return drive(call, function, args, kwargs)
     raise box[0].with_traceback(box.pop().__traceback__.tb_next)  # without this frame
 
 
