@@ -263,6 +263,36 @@ def test_a_page_is_used_where_the_kernel_wipes_it(monkeypatch, platform, taken, 
     assert page is None or page[0] == 1
 
 
+BESIDE_A_LOOK_FOR_A_FOLDER = """
+import os, signal, sys, tempfile, threading, time
+import mainstay.runtime.fork
+
+def slow():
+    begun.set()
+    time.sleep(0.3)
+    return "/tmp"
+
+begun = threading.Event()
+tempfile._get_default_tempdir = slow
+threading.Thread(target=tempfile.gettempdir).start()
+begun.wait(30)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(10)
+    tempfile.gettempdir()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+@needs_fork
+def test_a_fork_waits_for_a_thread_that_looks_for_the_temporary_folder():
+    """That of a sink does, for spilled events; `tempfile` has a lock, which the child inherits."""
+    command = [sys.executable, "-W", "ignore", "-c", BESIDE_A_LOOK_FOR_A_FOLDER]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 BESIDE_AN_IMPORT_OF_PYTHON = """
 import importlib.abc, importlib.machinery, os, signal, sys, threading, time
 import mainstay.runtime.fork

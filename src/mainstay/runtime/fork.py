@@ -25,7 +25,7 @@ import atexit
 import os
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import getpid
 from threading import get_ident
 from weakref import WeakKeyDictionary, WeakSet
@@ -249,6 +249,7 @@ def _before() -> None:
     if threading.active_count() > 1:
         with _logging_unlocked():
             _finish_imports()
+            _find_temporary_folder()
     if _forking.acquire(timeout=_LONGEST):
         PROCESS.forking = get_ident()
         _call_each(_befores)
@@ -281,6 +282,18 @@ def _finish_imports() -> None:
             __import__(name)
         except Exception:  # noqa: S112 -- the thread that has begun it reports it
             continue
+
+
+def _find_temporary_folder() -> None:
+    """Has `tempfile` look for its folder, which it does once, under a lock of its own.
+
+    A thread that writes for a sink may be doing so: the child would wait for that lock for ever.
+    Once the folder is known, no one takes the lock.
+    """
+    find = getattr(sys.modules.get("tempfile"), "gettempdir", None)
+    if find is not None:
+        with suppress(OSError):  # there is none, and a caller finds so, who needs one
+            find()
 
 
 @contextmanager
