@@ -56,7 +56,9 @@ _HOLDER = re.compile(
         |todo|placeholder|insert[_-]\w{1,40}|\w{0,12}[_-]?\.{3}|!vault|!reference|!ref)
     | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>|</\w{1,20}
     | \[[A-Z_]{3,40}+\]|\[(?:self|[a-z]+[A-Z]\w*+|\w++\.\w++)[\w.]*+(?:[ ]\w{1,40}+:?){1,4}+\]
-    | [a-z][\w.-]{0,40}+:(?:/[a-z0-9_.-]{1,60}+){2,12}+   # a name and its file
+    | [a-z][\w.-]{0,40}+:/(?:app|builds?|certs?|code|conf|config|data|dev|docker|etc|github|home
+      |keys?|kaniko|media|mnt|opt|proc|root|run|secrets?|srv|tmp|usr|var|vault|workspace)
+      (?:/[a-z0-9_.-]{1,60}+){1,12}+                           # a name and its file
     | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden|unchanged|leave|optional|required|empty
         |none|blank)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
