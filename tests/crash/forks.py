@@ -12,6 +12,7 @@ write. Exits with 1 if a property was violated.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -58,12 +59,37 @@ def in_child(work, end=os._exit, fork=os.fork):
         end(0)
 
 def fork_in_c():
-    # Without Python's hooks. A thread that waited for the interpreter's lock would be a phantom in
-    # the child, which may then wait for it for ever: by now all of them wait for something else.
-    import ctypes
+    # Without Python's hooks. A thread that waits for the interpreter's lock at that moment is a
+    # phantom in the child, whose own threads may then wait for it for ever, whatever they run. So a
+    # child first lets two threads take turns; if it cannot, it is ended, and another is forked.
+    import ctypes, select, signal
+    fork = ctypes.PyDLL(None).fork
     sys.setswitchinterval(5.0)
-    time.sleep(0.3)
-    return ctypes.PyDLL(None).fork()
+    for _ in range(5):
+        reads, writes = os.pipe()
+        time.sleep(0.3)  # the threads rest by now
+        pid = fork()
+        if not pid:
+            take_turns()
+            os.write(writes, b"1")
+        os.close(writes)
+        if not pid or select.select([reads], [], [], 20.0)[0]:
+            os.close(reads)
+            return pid
+        os.close(reads)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    raise AssertionError("five children hung before they ran anything")
+
+def take_turns():
+    def rests():
+        for _ in range(20):
+            time.sleep(0.001)
+    other = threading.Thread(target=rests, daemon=True)
+    other.start()
+    while other.is_alive():
+        sum(range(2000))
+        time.sleep(0)
 
 def reap(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -86,7 +112,7 @@ def start(program: str, folder: Path, *arguments: object) -> subprocess.Popen[st
     return subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-c", code, str(folder), *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths}, start_new_session=True,
     )  # fmt: skip
 
 
@@ -96,7 +122,7 @@ def run(program: str, folder: Path, *arguments: object, timeout: float = 120.0) 
     try:
         printed, complaints = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with its children, which have its pipes
         printed, complaints = process.communicate()
         raise AssertionError(f"it hung: {complaints}") from None
     assert process.returncode == 0, complaints
