@@ -58,7 +58,7 @@ _HOLDER = re.compile(
     | \[[A-Z_]{3,40}+\]|\[(?:self|[a-z]+[A-Z]\w*+|\w++\.\w++)[\w.]*+(?:[ ]\w{1,40}+:?){1,4}+\]
     | [a-z][\w.-]{0,40}+:/(?:app|builds?|certs?|code|conf|config|data|dev|docker|etc|github|home
       |keys?|kaniko|media|mnt|opt|proc|root|run|secrets?|srv|tmp|usr|var|vault|workspace)
-      (?:/[a-z0-9_.-]{1,60}+){1,12}+                           # a name and its file
+      (?:/[a-z_.-]{1,60}+){1,12}+                              # a name and its file
     | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden|unchanged|leave|optional|required|empty
         |none|blank)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
