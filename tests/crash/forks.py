@@ -59,37 +59,44 @@ def in_child(work, end=os._exit, fork=os.fork):
         end(0)
 
 def fork_in_c():
-    # Without Python's hooks. A thread that waits for the interpreter's lock at that moment is a
-    # phantom in the child, whose own threads may then wait for it for ever, whatever they run. So a
-    # child first lets two threads take turns; if it cannot, it is ended, and another is forked.
-    import ctypes, select, signal
-    fork = ctypes.PyDLL(None).fork
+    # Without Python's hooks. A thread that waits for the interpreter's lock at that moment stays in
+    # the lock's condition variable in the child, whose own threads may then wait for ever, whatever
+    # they run. So the parent looks, without giving the lock up, and ends such a child.
+    import ctypes, signal
+    c = ctypes.PyDLL(None)  # calls that keep the interpreter's lock
     sys.setswitchinterval(5.0)
-    for _ in range(5):
-        reads, writes = os.pipe()
+    for _ in range(50):
         time.sleep(0.3)  # the threads rest by now
-        pid = fork()
-        if not pid:
-            take_turns()
-            os.write(writes, b"1")
-        os.close(writes)
-        if not pid or select.select([reads], [], [], 20.0)[0]:
-            os.close(reads)
+        places = [(int(a, 16), int(b, 16)) for a, b in interpreter_places()]
+        others = set(os.listdir("/proc/self/task")) - {str(threading.get_native_id())}
+        paths = [f"/proc/self/task/{each}/syscall".encode() for each in others]
+        page = ctypes.create_string_buffer(200)
+        pid = c.fork()
+        if not pid or not any(waits(c, each, page, places) for each in paths):
             return pid
-        os.close(reads)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    raise AssertionError("five children hung before they ran anything")
+    raise AssertionError("at each of fifty forks a thread waited for the interpreter's lock")
 
-def take_turns():
-    def rests():
-        for _ in range(20):
-            time.sleep(0.001)
-    other = threading.Thread(target=rests, daemon=True)
-    other.start()
-    while other.is_alive():
-        sum(range(2000))
-        time.sleep(0)
+def interpreter_places():
+    # Its lock lies in the program's own data; a lock that Python code makes lies on the heap.
+    file = ""
+    for line in open("/proc/self/maps"):
+        span, _, _, _, _, *name = line.split(maxsplit=5)
+        file = name[0].strip() if name else file  # what follows without a name is its zeroed data
+        if "python" in os.path.basename(file) and "site-packages" not in file:
+            yield span.split("-")
+
+def waits(c, path, page, places):
+    file = c.open(path, os.O_RDONLY)
+    if file < 0:
+        return False  # the thread has ended
+    size = c.read(file, page, 199)
+    c.close(file)
+    call, *arguments = page.raw[:max(size, 0)].split() or [b"ended"]
+    if call == b"running":
+        return True  # perhaps on its way into the lock
+    return any(first <= int(each, 16) < last for each in arguments[:1] for first, last in places)
 
 def reap(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -122,39 +129,11 @@ def run(program: str, folder: Path, *arguments: object, timeout: float = 120.0) 
     try:
         printed, complaints = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        is_phantom = "fork_in_c" in program and waits_in_the_interpreter(process.pid)
         os.killpg(process.pid, signal.SIGKILL)  # with its children, which have its pipes
         printed, complaints = process.communicate()
-        if is_phantom:
-            import pytest
-
-            reason = "a thread waited for the interpreter's lock while C code forked, which hangs"
-            pytest.skip(f"{reason} the child whatever it runs; run the test again")
         raise AssertionError(f"it hung: {complaints}") from None
     assert process.returncode == 0, complaints
     return printed
-
-
-def waits_in_the_interpreter(group: int) -> bool:
-    """Whether the first thread of a forked child waits at an address of Python's own program.
-
-    There its lock lies; a lock that Python code has made, ours included, lies on the heap.
-    """
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            if int(each.name) == group or os.getpgid(int(each.name)) != group:
-                continue
-            fields = (each / "syscall").read_text().split()
-            maps = (each / "maps").read_text().splitlines()
-        except OSError:
-            continue
-        if fields[:1] != ["202"]:  # futex, on x86-64; elsewhere the test fails
-            continue
-        for line in maps:
-            first, _, last = line.split()[0].partition("-")
-            if "python" in line and int(first, 16) <= int(fields[1], 16) < int(last, 16):
-                return True
-    return False
 
 
 def lines(folder: Path, name: str) -> list[str]:

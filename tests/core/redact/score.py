@@ -23,6 +23,7 @@ FIFTH = FIRST / "fifth"
 SIXTH = FIRST / "sixth"
 SEVENTH = FIRST / "seventh"
 EIGHTH = FIRST / "eighth"
+NINTH = FIRST / "ninth"
 
 
 class Line(NamedTuple):
@@ -90,7 +91,7 @@ def main(arguments: list[str]) -> None:
     """Prints the scores of the files, by half."""
     misses = "--quiet" not in arguments
     for name in ("secrets", "harmless"):
-        for corpus in (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH):
+        for corpus in (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH):
             for scored in (False, True):
                 report(name, scored=scored, corpus=corpus, misses=misses)
 
