@@ -76,7 +76,7 @@ class StoreClock:
         >>> StoreClock("memory://").before_jumps(1000.0)
         1000.0
         """
-        return now - sum([by for _, by in self.look(now).jumps])
+        return now - sum([jump.by for jump in self.look(now).jumps])
 
 
 class OwnClock(StoreClock):

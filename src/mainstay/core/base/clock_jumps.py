@@ -13,8 +13,6 @@ for a store on this machine:
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -51,7 +49,7 @@ NO_TIME = 0.0
 that very object."""
 
 
-class Jump(NamedTuple):
+class Jump(Struct, frozen=True, gc=False):
     """The store's clock was set ahead, when it showed `before`, by `by` seconds."""
 
     before: float
@@ -79,7 +77,7 @@ NO_VIEW = ClockView()
 """Of a process that knows nothing but the store's clock."""
 
 
-class Reading(NamedTuple):
+class Reading(Struct, frozen=True, gc=False):
     """The two clocks at one moment, and the jumps that were seen by then."""
 
     stored: float
@@ -133,7 +131,7 @@ def moved(moment: float, length: float, jumps: tuple[Jump, ...]) -> float:
     of the time by an answer, which is late. If it was set after the jump, that costs a longer wait.
     """
     since = moment - length
-    return moment + sum([by for before, by in jumps if since <= before + min(by / 2.0, _LATE)])
+    return moment + sum([j.by for j in jumps if since <= j.before + min(j.by / 2.0, _LATE)])
 
 
 def leased(record: Kept, lease: float, now: float, view: ClockView) -> Kept:
