@@ -61,7 +61,7 @@ SECONDS = Seconds(0.0, 31_622_400.0, above=True)
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- CMD...")
 def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) -> int:
-    """Run any command under a policy: retried, bounded, only once.
+    """Run any command under a policy: retried, bounded, once.
 
     The output is passed through unchanged, and the exit code is that of the last attempt: 124 if
     the time is up, 75 if the circuit is open, 76 if an operator must decide. Every exit code but 0

@@ -48,7 +48,7 @@ _ACTIONS = {
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Show the open items, the worst first, and decide about them."""
+    """Show open items, the worst first, and decide about them."""
     if ctx.invoked_subcommand is not None:
         return
     with opened() as engine:
