@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 
 import pytest
@@ -69,6 +70,20 @@ def test_nobody_waits_for_a_thread_that_delivers_nothing(hand):
     assert [made.turn() for _ in range(3)] == [0.0, 0.0, 0.0]
     made.delivered(1, 0.01)
     assert not made.is_stuck
+
+
+@pytest.mark.parametrize("stall", [0.3, 0.6, 0.9])
+def test_few_calls_get_a_turn_while_the_thread_stands_still(hand, stall):
+    """The pace was measured before: by it the queue would be full before the stall is over."""
+    made, half, tasks = paced(0.0001, fill=1.0), 5_000, 100
+    made.delivered(1_000, 0.1)
+    queued, awake, end = half, [hand.now] * tasks, hand.now + stall
+    while (now := heapq.heappop(awake)) < end:
+        hand.now = now
+        made.rise(queued / half)
+        heapq.heappush(awake, now + made.turn() + 0.001)
+        queued += 1
+    assert queued < 1.6 * half
 
 
 def test_nobody_waits_in_virtual_time():

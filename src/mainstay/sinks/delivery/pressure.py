@@ -1,11 +1,11 @@
 """Back-pressure: how long a call waits because the thread of a buffer is behind.
 
 The thread measures how long it takes for an entry of the queue. If the queue is long, each call
-that comes gets a turn, one after the other at that pace; a longer queue makes slower turns. A call
-sleeps until its turn: once, in its own way, so that no call blocks an event loop and none is woken
-in vain. While the queue is not much too long only one call in four sleeps, since a sleep costs an
-event loop as much as a call. If the thread makes no progress, no call waits for it: the disk takes
-over.
+that comes gets a turn, one after the other at that pace; a longer queue makes slower turns, and so
+does a batch that is late, while it is under way. A call sleeps until its turn: once, in its own
+way, so that no call blocks an event loop and none is woken in vain. While the queue is not much too
+long only one call in four sleeps, since a sleep costs an event loop as much as a call. If the
+thread makes no progress, no call waits for it: the disk takes over.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _SLEEPS = ((1.25, 4), (1.5, 2))
 """Up to which fill of the queue one of how many calls sleeps; beyond, each of them does."""
 _GUESS = 0.0001
 """Seconds for an entry, until that is measured."""
+_BATCH = 100
+"""Entries that a batch under way is taken to have at least."""
 _SHARE = 0.3
 """The weight of the newest measurement."""
 
@@ -39,7 +41,9 @@ class Pressure:
     False
     """
 
-    __slots__ = ("_come", "_lock", "_moved", "_next", "_pace", "_weight", "held", "is_high")
+    __slots__ = (
+        "_come", "_entries", "_lock", "_moved", "_next", "_pace", "_weight", "held", "is_high",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.reset()
@@ -50,6 +54,7 @@ class Pressure:
         self.is_high = False
         self.held = 0
         self._pace = _GUESS
+        self._entries = _BATCH
         self._weight = 1.0
         self._next = 0.0
         self._come = 0
@@ -68,12 +73,16 @@ class Pressure:
                 return 0.0
             wait = max(0.0, self._next - now)
             if wait < MOST:
-                self._next = now + wait + self._pace * self._weight
+                self._next = now + wait + self._spacing(now) * self._weight
             self._come += 1
             if self._come % self._one_of():
                 return 0.0
             self.held += 1
             return min(wait, MOST)
+
+    def _spacing(self, now: float) -> float:
+        """Seconds for an entry: the pace, or more if the batch under way is late by now."""
+        return max(self._pace, (now - self._moved) / self._entries)
 
     def _one_of(self) -> int:
         """One of how many calls sleeps."""
@@ -99,4 +108,5 @@ class Pressure:
         """The thread has delivered a batch."""
         self._moved = SYSTEM.monotonic()
         if entries:
+            self._entries = max(entries, _BATCH)
             self._pace += _SHARE * (seconds / entries - self._pace)
