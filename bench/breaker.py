@@ -53,7 +53,8 @@ ASKED = {
 }
 WITH_WINDOW = ("fluxgate", "pyresilience, breaker", "resilient-circuit, breaker")
 TIMING = ("fluxgate", "pyresilience, breaker")
-SYNC_GOALS = dict(zip(ASKED, map(at_most, (3.5, 5, 5, 10)), strict=True))
+MINE_ALONE = "mainstay, breaker alone"
+SYNC_GOALS = dict(zip((*ASKED, MINE_ALONE), map(at_most, (3.5, 5, 5, 10, 3)), strict=True))
 ASYNC_GOALS = {MINE: at_most(2.6)}
 
 
@@ -94,7 +95,7 @@ def guarded(adapter: Breaker, circuit: Circuit, colour: Colour = "sync") -> tupl
 def _contenders(colour: Colour, loop: Callable[..., Any]) -> list[Contender]:
     asked: list[tuple[str, Breaker, Circuit]] = [
         *((name, mainstay_both, circuit) for name, circuit in ASKED.items()),
-        ("mainstay, breaker alone", mainstay_alone, PLAIN),
+        (MINE_ALONE, mainstay_alone, PLAIN),
         (f"{MINE} + budget", _with_budget, PLAIN),
         (f"{MINE} + deadline", mainstay_both, Circuit(plan=Plan(deadline=30.0))),
         (f"{MINE}, two breakers", _with_two, PLAIN),

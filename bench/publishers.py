@@ -13,6 +13,7 @@ import statistics
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,21 +146,43 @@ async def _rows(
     return rows
 
 
-async def _relay_rows(
-    home: Path,
+async def _relay_rows(home: Path, url: str, bare: Publish, count: int, parts: int) -> list[Row]:
+    """From a file, and from a server without fsync."""
+    from tests.servers.postgres import start_postgres
+
+    path = home / "outbox.db"
+    of_a_file = partial(sqlite3.connect, path)
+    rows = await _relayed("SQLite", f"sqlite:///{path}", of_a_file, url, bare, count, parts)
+    try:
+        import psycopg
+
+        server = start_postgres()
+    except Exception as error:
+        return [*rows, Row("relay from PostgreSQL to NATS", None, RELAY, note=reason(error))]
+    try:
+        of_a_server = partial(psycopg.connect, server.url)
+        rows += await _relayed("PostgreSQL", server.url, of_a_server, url, bare, count, parts)
+    finally:
+        server.kill()
+    return rows
+
+
+async def _relayed(
+    database: str,
+    store: str,
+    connect: Callable[[], Any],
     url: str,
     bare: Publish,
     count: int,
     parts: int,
 ) -> list[Row]:
     """A relay drains what was added before, which is not measured."""
-    path = home / "outbox.db"
     rows = []
-    with Engine(f"sqlite:///{path}", sinks=[], audit=False) as engine:
+    with Engine(store, sinks=[], audit=False, share=None) as engine:
         engine.outbox.counts()
 
         def add(batch: list[Message]) -> None:
-            with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            with contextlib.closing(connect()) as connection, connection:
                 for message in batch:
                     engine.outbox.add(
                         connection, topic="bench", payload=message.payload, id=message.id,
@@ -174,7 +197,7 @@ async def _relay_rows(
                 drain, lambda batch, way=way: way(bare, batch), count, parts, prepare=add
             )
             goal = RELAY if way is _one_by_one else None
-            rows.append(_row(f"relay from SQLite to NATS ÷ {name}", ratios, goal))
+            rows.append(_row(f"relay from {database} to NATS ÷ {name}", ratios, goal))
     return rows
 
 
