@@ -80,6 +80,29 @@ IN_SQLITE = {
     "a last header that is no JSON": (
         "UPDATE mainstay_audit_blocks SET header = 'x' WHERE block = 3",
     ),
+    "an index with other records than its table": (
+        "UPDATE mainstay_audit_blocks SET body = replace(body, 'event', 'FORGED')",
+        "CREATE INDEX quick ON mainstay_audit_blocks (block, header, body)",
+        "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'quick'",
+        "PRAGMA writable_schema = ON",
+        "DELETE FROM sqlite_master WHERE name = 'quick'",
+        "PRAGMA writable_schema = RESET",
+        "UPDATE mainstay_audit_blocks SET body = replace(body, 'FORGED', 'event')",
+        "PRAGMA writable_schema = ON",
+        "INSERT INTO sqlite_master SELECT * FROM kept",
+        "PRAGMA writable_schema = RESET",
+    ),
+    "an index of heads without its rows": (
+        "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'mainstay_audit_heads_block'",
+        "PRAGMA writable_schema = ON",
+        "DELETE FROM sqlite_master WHERE name = 'mainstay_audit_heads_block'",
+        "PRAGMA writable_schema = RESET",
+        "INSERT INTO mainstay_audit_heads VALUES (1, 'x')",
+        "PRAGMA writable_schema = ON",
+        "INSERT INTO sqlite_master SELECT * FROM kept",
+        "PRAGMA writable_schema = RESET",
+    ),
+    "a table in the place of a function": ("CREATE TABLE JSON_each (value)",),
 }
 IN_POSTGRES = {
     "a view that was replaced": (

@@ -21,6 +21,12 @@ _OURS = (
 )
 """A trigger has the name of its table as the user wrote it, in any letters; one of another table
 may change the log too."""
+_INDEXES = (
+    "SELECT DISTINCT tbl_name FROM sqlite_master"
+    " WHERE type = 'index' AND instr(lower(tbl_name), 'mainstay_audit') = 1"
+)
+_IN_PLACE = "SELECT name FROM sqlite_master WHERE lower(name) = 'json_each'"
+"""A table of this name is what the view reads in the place of SQLite's function."""
 _NO_NUMBER = "SELECT block FROM mainstay_audit_blocks WHERE block < 1 LIMIT 1"
 """Such a row is in the view, and a reader of the log begins with block 1."""
 _NO_TEXT = (
@@ -51,7 +57,24 @@ def schema_flaws(connection: sqlite3.Connection) -> list[str]:
         for kind, name, table, _ in there
         if kind == "trigger"
     ]
-    return flaws or _flaws_of_rows(connection)
+    return flaws or _flaws_of_indexes(connection) or _flaws_of_rows(connection)
+
+
+def _flaws_of_indexes(connection: sqlite3.Connection) -> list[str]:
+    """What an index shows in the place of its table: SQLite reads from it what it has columns of.
+
+    Tables without an index, such as that of the blocks as it was made, are not looked through.
+    """
+    flaws = [
+        f"{name} is read by the view in the place of SQLite's function"
+        for (name,) in connection.execute(_IN_PLACE)
+    ]
+    for (table,) in connection.execute(_INDEXES).fetchall():
+        quoted = table.replace("'", "''")
+        found = connection.execute(f"PRAGMA integrity_check('{quoted}')").fetchone()[0]
+        if found != "ok":
+            flaws.append(f"an index of {table} is not what its table has: {found}")
+    return flaws
 
 
 def _flaws_of_rows(connection: sqlite3.Connection) -> list[str]:
