@@ -93,7 +93,10 @@ IN_SQLITE = {
         "PRAGMA writable_schema = RESET",
     ),
     "an index of heads without its rows": (
-        "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'mainstay_audit_heads_block'",
+        (
+            "CREATE TABLE kept AS SELECT * FROM sqlite_master"
+            " WHERE name = 'mainstay_audit_heads_block'"
+        ),
         "PRAGMA writable_schema = ON",
         "DELETE FROM sqlite_master WHERE name = 'mainstay_audit_heads_block'",
         "PRAGMA writable_schema = RESET",

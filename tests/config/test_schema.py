@@ -64,7 +64,7 @@ retry:
       perKind: {throttled: {maxAttempts: 8, jitterPercent: 50}}
       attemptTimeout: 2
       deadlineMs: null
-    empty:
+    empty: {}
   operations: {"db.*": fast}
 ---
 circuitBreaker: false

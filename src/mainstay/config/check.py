@@ -161,10 +161,18 @@ def _names(shape: NameMap, node: Node, path: Path, report: Report) -> Any:
     for key, child in node.value.items():
         where = (*path, key)
         if _is_key(shape.key, key, child, where, report):
-            value = check(shape.shape, child, where, report)
+            value = _named(shape.shape, child, where, report)
             if value is not BAD:
                 found[key] = value
     return found
+
+
+def _named(shape: Shape, node: Node, path: Path, report: Report) -> Any:
+    """The value of a name. Nothing is not the defaults: what stood there may have been lost."""
+    if node.value is None and type(shape) is Section:
+        report.wrong(node, path, f"{shape.expected}; {{}} has the defaults")
+        return BAD
+    return check(shape, node, path, report)
 
 
 def _is_key(shape: Text, key: str, child: Node, path: Path, report: Report) -> bool:

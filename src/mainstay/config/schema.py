@@ -182,11 +182,10 @@ def _names(maker: _Maker, shape: NameMap, _name: str) -> dict[str, Any]:
     key: dict[str, Any] = {"pattern": f"^(?:{shape.key.pattern}){_END}"}
     if shape.key.choices:
         key = {"enum": list(shape.key.choices)}
-    return {
-        "type": ["object", "null"],
-        "propertyNames": key,
-        "additionalProperties": maker.of(shape.shape, shape.what),
-    }
+    named = maker.of(shape.shape, shape.what)
+    if type(shape.shape) is Section:
+        named = {"allOf": [named, {"not": {"type": "null"}}]}
+    return {"type": ["object", "null"], "propertyNames": key, "additionalProperties": named}
 
 
 def _section(maker: _Maker, shape: Section, name: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ MISTAKES = {
     "the policy's name": CHARGE.replace("charge.sh: once", "charge.sh: onec"),
     "no YAML": CHARGE + "\tstore: x\n",
     "given twice": CHARGE + "retry: {}\n",
+    "a policy of nothing": CHARGE.replace("{maxAttempts: 1}", ""),
 }
 
 
@@ -125,3 +126,58 @@ def test_without_the_option_the_problems_are_raised():
     request = ExecRequest(command=("x",), operation="charge.sh", policy="fast")
     with pytest.raises(ConfigError, match="fast"):
         engine_of(request, read(env={}), Reporter(quiet=True, as_json=False))
+
+
+SCRIPT = "#!/bin/sh\necho ran >> ran\nexit 1\n"
+OTHERWISE = {
+    "a shell": ("--", "sh", "./charge.sh"),
+    "a text for a shell": ("--", "sh", "-c", "cd . && ./charge.sh 5"),
+    "a program in front": ("--", "env", "A=1", "./charge.sh"),
+    "a slip in the name": ("--operation", "charge.hs", "--", "./charge.sh"),
+    "a slip alone": ("--operation", "chargesh", "--", "./other.sh"),
+}
+
+
+@pytest.mark.parametrize("words", OTHERWISE.values(), ids=OTHERWISE)
+def test_what_must_run_once_runs_once_under_whatever_name(folder, words, capsys):
+    """The default policy has more attempts than the file could have meant: the name decides."""
+    for name in ("charge.sh", "other.sh"):
+        (folder / name).write_text(SCRIPT, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    assert guard.run(["exec", *words]) == 2
+    told = capsys.readouterr().err
+    assert "'charge.sh' is mapped to 'once' with 1" in told
+    assert "use --operation charge.sh, or --policy standard" in told
+    assert not (folder / "ran").exists()
+    assert guard.run(["exec", "--operation", "charge.sh", *words[words.index("--") :]]) == 1
+    assert (folder / "ran").read_text(encoding="utf-8") == "ran\n"
+
+
+@pytest.mark.parametrize("key", ["./charge.sh", "Charge.sh", "*.sh", "scripts/charge.sh"])
+def test_a_map_of_another_spelling_is_found_too(folder, key, capsys):
+    """With a folder, in other letters, as a pattern."""
+    (folder / "mainstay.yml").write_text(CHARGE.replace("charge.sh:", f'"{key}":'), "utf-8")
+    assert guard.run(["exec", "--", "sh", "./charge.sh"]) == 2
+    assert f"{key!r} is mapped to 'once'" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--policy", "standard", "--", "sh", "-c", "exit 0 # charge.sh"),
+        ("--operation", "discharge", "--", "true"),
+        ("--operation", "charge-sh", "--", "true"),
+        ("--", "true", "--file", "charge.shx"),
+    ],
+)
+def test_other_commands_run(folder, words):
+    """A policy that was chosen, and names that are no slip of a mapped one."""
+    assert guard.run(["exec", *words]) == 0
+
+
+@pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
+def test_a_name_of_more_attempts_is_no_mistake(folder):
+    """The default has fewer: nothing runs more often than was meant."""
+    (folder / "mainstay.yml").write_text(CHARGE.replace("1}", "9}"), encoding="utf-8")
+    assert guard.run(["exec", "--", "sh", "-c", "exit 0 # charge.sh"]) == 0

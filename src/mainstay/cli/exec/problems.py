@@ -6,14 +6,17 @@ A command is never run more often because of a mistake: by default it is not run
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mainstay.cli.errors import CommandError
+from mainstay.cli.exec.meant import meant_by
 from mainstay.cli.exits import Exit
 from mainstay.config.check import check
 from mainstay.config.fields import STORE
 from mainstay.config.report import Report, nearest
 from mainstay.config.tree import Node
+from mainstay.engine.registry import STANDARD
 
 if TYPE_CHECKING:
     from mainstay.cli.exec.request import ExecRequest
@@ -34,7 +37,31 @@ def problems_in(request: ExecRequest, loaded: Loaded) -> Report:
             report.wrong(node, (), allowed, nearest(request.policy, known))
     if request.store is not None:
         _check_store(request.store, report)
+    if request.policy is None and not report.problems:
+        _check_mapping(request, loaded, report)
     return report
+
+
+def _check_mapping(request: ExecRequest, loaded: Loaded, report: Report) -> None:
+    """A command that the configuration maps by another name has no more attempts than there."""
+    settings, operation = loaded.settings, request.operation
+    if settings is None or not settings.operations:
+        return
+    attempts = {each.name: each.max_attempts for each in (STANDARD, *settings.policies)}
+    if operation in attempts or any(fnmatchcase(operation, each) for each in settings.operations):
+        return
+    meant = meant_by(operation, request.command, settings.operations)
+    if meant is None:
+        return
+    policy, default = settings.operations[meant.mapped], settings.default
+    if attempts[policy] < attempts[default]:
+        node = Node(operation, None, "--operation" if request.is_named else "the command line")
+        text = (
+            f"{operation!r} is mapped to no policy and would have {attempts[default]} attempts, and"
+            f" {meant.mapped!r} is mapped to {policy!r} with {attempts[policy]}:"
+            f" use --operation {meant.operation}, or --policy {default}"
+        )
+        report.problem(node, (), text)
 
 
 def store_for_one_run(request: ExecRequest) -> str:

@@ -1,0 +1,71 @@
+"""Which mapped operation a command may be, if its own name is mapped to no policy.
+
+`sh ./charge.sh`, `env A=1 ./charge.sh` and a slip in `--operation` would leave a command that must
+run once to the default policy, and its retries.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+_BETWEEN = re.compile(r"[\s;&|()<>'\"`$={}]+")
+"""What stands between the words of a text that a shell runs."""
+_MOST = 4096
+"""Characters of a word that are looked through: it may be a program of its own."""
+
+
+class Meant(NamedTuple):
+    """What is mapped, and a name of an operation that it is mapped for."""
+
+    mapped: str
+    operation: str
+
+
+def meant_by(operation: str, command: Iterable[str], mapped: Collection[str]) -> Meant | None:
+    """The mapped operation, or the pattern of operations, that was probably meant.
+
+    >>> meant_by("sh", ["sh", "./charge-1.sh"], ["charge*"])
+    Meant(mapped='charge*', operation='charge-1.sh')
+    >>> meant_by("charge.hs", ["./bill"], ["charge.sh"]).mapped
+    'charge.sh'
+    >>> meant_by("ls", ["ls", "-l"], ["charge.sh"])
+    """
+    parts = (part for word in command for part in _parts_of(word))
+    names = {_plain(name): None for name in (operation, *parts)}
+    for each in mapped:
+        for name in names:
+            if fnmatchcase(name, each):
+                return Meant(each, name)
+            if name == _plain(each) or fnmatchcase(name, each.lower()):
+                return Meant(each, each)
+    slips = (each for each in mapped if _is_slip(_plain(operation), _plain(each)))
+    return next((Meant(each, each) for each in slips), None)
+
+
+def _parts_of(word: str) -> list[str]:
+    """The words of a word: one may be a text for a shell."""
+    return [part for part in _BETWEEN.split(word[:_MOST]) if part and not part.startswith("-")]
+
+
+def _plain(name: str) -> str:
+    """A name without its folder, in small letters."""
+    return name.replace("\\", "/").rpartition("/")[2].lower()
+
+
+def _is_slip(typed: str, name: str) -> bool:
+    """Whether two letters changed places, or one is missing or too many; never a digit.
+
+    Another letter is no slip: names differ by one on purpose, as those of regions do.
+    """
+    if len(typed) == len(name):
+        pairs = [(one, other) for one, other in zip(typed, name, strict=True) if one != other]
+        return len(pairs) == 2 and pairs[0] == pairs[1][::-1]
+    short, long = sorted((typed, name), key=len)
+    return len(long) - len(short) == 1 and any(
+        short == long[:at] + long[at + 1 :] and not long[at].isdigit() for at in range(len(long))
+    )
