@@ -45,3 +45,51 @@ def test_a_state_folder_of_another_user_is_refused(state):
     os.chown(state, 54321, 54321)
     with pytest.raises(PermissionError, match="belongs to user 54321"):
         default_store()
+
+
+def _linked(path, elsewhere):
+    elsewhere.write_bytes(b"")
+    path.symlink_to(elsewhere)
+
+
+def _piped(path, _elsewhere):
+    os.mkfifo(path)
+
+
+def _wide(path, _elsewhere):
+    path.write_bytes(b"")
+    path.chmod(0o666)
+
+
+def _twice(path, elsewhere):
+    elsewhere.write_bytes(b"")
+    path.hardlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("name", ["mainstay.db", "mainstay.db-wal", "mainstay.db-journal"])
+@pytest.mark.parametrize(
+    ("plant", "reason"),
+    [
+        (_linked, "is a link"),
+        (_piped, "is no regular file"),
+        (_wide, "can be written by every user"),
+        (_twice, "has a second name"),
+    ],
+)
+def test_a_file_of_the_store_that_may_be_anothers_is_refused(state, tmp_path, name, plant, reason):
+    """The folder may have been open before its mode was corrected."""
+    state.mkdir(mode=0o700)
+    plant(state / name, tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match=reason) as refused:
+        default_store()
+    assert str(state / name) in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_the_store_of_another_user_is_refused(state):
+    """Their records are not ours, whatever the folder is now."""
+    state.mkdir(mode=0o700)
+    (state / "mainstay.db").write_bytes(b"")
+    os.chown(state / "mainstay.db", 54321, 54321)
+    with pytest.raises(PermissionError, match="belongs to user 54321"):
+        default_store()

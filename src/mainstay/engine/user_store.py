@@ -1,6 +1,6 @@
 """The store of a user, in the state folder: that of the command line and of agents.
 
-`mainstay.db` in the folder of runtime/private_files.py, which must be this user's own.
+`mainstay.db` in the folder of runtime/private_files.py. Folder and files must be this user's own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mainstay.engine.from_config import engine_of, read
-from mainstay.runtime.private_files import make_private, state_folder
+from mainstay.runtime.private_files import check_own_file, make_private, state_folder
 
 if TYPE_CHECKING:
     import os
@@ -26,11 +26,14 @@ def default_store() -> str:
     """The URL of the user's own store; its folder is created if missing, for this user alone.
 
     Raises:
-        OSError: the folder cannot be created, or another user could write to it.
+        OSError: the folder cannot be created, or another user could write to it, or a file of the
+            store is a link or another user's.
         RuntimeError: the user's home is unknown.
     """
     folder = state_folder()
     make_private(folder, 1)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        check_own_file(folder / f"{NAME}{suffix}")
     return f"sqlite:///{quote(str(folder / NAME))}?timeout={TIMEOUT}"
 
 

@@ -262,6 +262,22 @@ def open_private(path: Path, flags: int, *, limit: int | None = None) -> int:
     return file
 
 
+def check_own_file(path: Path) -> None:
+    """The check of `open_private` for a file that another library opens; one may be missing.
+
+    The file is not opened: to close it would drop the locks of SQLite.
+
+    Raises:
+        NotPrivateError: as `open_private`.
+    """
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        kind = "is a link" if is_link(found) else "is no regular file"
+        reason = _not_private(found, None) if stat.S_ISREG(found.st_mode) else kind
+        if reason is not None:
+            raise NotPrivateError(path, reason, "look where it comes from, and move it elsewhere")
+
+
 def read_private(path: Path, limit: int) -> bytes:
     """The bytes of a file that must be this user's own, at most `limit`."""
     with os.fdopen(open_private(path, os.O_RDONLY, limit=limit), "rb") as file:
