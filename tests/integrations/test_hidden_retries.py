@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 
 import boto3
 import httpx
-import httpx2
 import pytest
 import redis
 import requests
@@ -29,7 +28,6 @@ from mainstay.drivers.call import call as driver
 from mainstay.integrations import http_headers
 from mainstay.integrations.errors import OwnRetries, Row, Table, register, unregister
 from mainstay.integrations.errors.shared import counted, sent_by_urllib3
-from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.testing import virtual_time
 from tests.integrations.errors.bolt_stub import RUN, BoltStub
 from tests.servers.http_faults import HttpFaults, Reset, Status, dead_port
@@ -115,57 +113,42 @@ def test_an_async_client_of_a_model(server):
     assert server.count() == 6
 
 
-class Bridge(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """A transport of httpx for a client of httpx2, which is all that the newest anthropic takes."""
-
-    def __init__(self, transport):
-        self.transport = transport
-        self.close, self.aclose = (getattr(transport, name, None) for name in ("close", "aclose"))
-
-    def handle_request(self, request):
-        request.read()
-        return to_httpx2(self.transport.handle_request(of_httpx2(request)))
-
-    async def handle_async_request(self, request):
-        await request.aread()
-        response = await self.transport.handle_async_request(of_httpx2(request))
-        await response.aread()
-        return to_httpx2(response)
-
-
-def of_httpx2(request):
-    url, headers = str(request.url), request.headers.raw
-    return httpx.Request(request.method, url, headers=headers, content=request.content)
-
-
-def to_httpx2(response):
-    return httpx2.Response(
-        response.status_code, headers=response.headers.raw, content=response.read()
-    )
-
-
 AROUND = (
     "repeats a request up to 3 times around a retry of {0} attempts: up to 3 x {0} = {1} requests"
 )
 
 
-@pytest.mark.parametrize("library", ["openai", "anthropic"])
-def test_the_client_of_a_model_around_a_transport_that_retries(server, monkeypatch, library):
+BUILT_ON = [("openai", "httpx2"), ("openai", "httpx"), ("anthropic", "httpx2")]
+"""The clients of models, and the libraries whose clients they take: httpx2 by default."""
+
+
+def client_for(library, client, transport):
+    """What a user passes as `http_client`: a default client, or one of the older library."""
+    kind = type(transport).__name__.removesuffix("Transport")
+    if client == "httpx2":
+        return getattr(importlib.import_module(library), f"Default{kind}HttpxClient")(
+            transport=transport
+        )
+    return getattr(httpx, f"{kind}Client")(transport=transport)
+
+
+@pytest.mark.parametrize(("library", "client"), BUILT_ON)
+def test_the_client_of_a_model_around_a_transport_that_retries(
+    server, monkeypatch, library, client
+):
     """Its own retries begin when the transport has given up, which sees how many there will be.
 
     The warning is given once in a process, with what to write.
     """
     monkeypatch.setattr(http_headers, "_warned", set())
+    ours = importlib.import_module(f"mainstay.integrations.{client}")
     for path in ("/chat/completions", "/v1/messages"):
         server.on(path, DOWN)
     failed = importlib.import_module(library).InternalServerError
 
     def ask(**options):
-        transport = Transport(mainstay.RetryPolicy(attempts=3, backoff=Backoff.constant(0)))
-        if library == "openai":
-            made = httpx.Client(transport=transport)
-        else:
-            made = httpx2.Client(transport=Bridge(transport))
+        transport = ours.Transport(mainstay.RetryPolicy(attempts=3, backoff=Backoff.constant(0)))
+        made = client_for(library, client, transport)
         with made, warnings.catch_warnings(record=True) as given, pytest.raises(failed):
             warnings.simplefilter("always")
             model(library, server, http_client=made, **options)()
@@ -181,26 +164,26 @@ def test_the_client_of_a_model_around_a_transport_that_retries(server, monkeypat
     assert server.count() == 21
 
 
-@pytest.mark.parametrize("library", ["openai", "anthropic"])
-def test_an_async_client_of_a_model_around_a_transport_that_retries(server, monkeypatch, library):
+@pytest.mark.parametrize(("library", "client"), BUILT_ON)
+def test_an_async_client_of_a_model_around_a_transport_that_retries(
+    server, monkeypatch, library, client
+):
     """The function that called is found across its awaits."""
     monkeypatch.setattr(http_headers, "_warned", set())
+    ours = importlib.import_module(f"mainstay.integrations.{client}")
     for path in ("/chat/completions", "/v1/messages"):
         server.on(path, DOWN)
     module = importlib.import_module(library)
-    transport = AsyncTransport(mainstay.RetryPolicy(attempts=2, backoff=Backoff.constant(0)))
-    options = {"api_key": "k", "base_url": server.url}
+    transport = ours.AsyncTransport(mainstay.RetryPolicy(attempts=2, backoff=Backoff.constant(0)))
     ask = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
     async def complete():
-        if library == "openai":
-            async with httpx.AsyncClient(transport=transport) as http:
-                client = module.AsyncOpenAI(**options, http_client=http)
-                await client.chat.completions.create(**ask)
-        else:
-            async with httpx2.AsyncClient(transport=Bridge(transport)) as http:
-                client = module.AsyncAnthropic(**options, http_client=http)
-                await client.messages.create(max_tokens=1, **ask)
+        async with client_for(library, client, transport) as http:
+            options = {"api_key": "k", "base_url": server.url, "http_client": http}
+            if library == "openai":
+                await module.AsyncOpenAI(**options).chat.completions.create(**ask)
+            else:
+                await module.AsyncAnthropic(**options).messages.create(max_tokens=1, **ask)
 
     with (
         pytest.warns(mainstay.MainstayWarning, match=f"{library} {AROUND.format(2, 6)}"),

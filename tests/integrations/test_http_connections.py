@@ -1,10 +1,12 @@
 """What becomes of the connection of a response that is repeated, counted at a real server."""
 
 import asyncio
+import importlib
 from contextlib import suppress
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 import requests
 import trio
@@ -15,7 +17,6 @@ import mainstay.testing
 from mainstay import Backoff, Jitter, RetryPolicy, deadline
 from mainstay.integrations.aiohttp import Middleware
 from mainstay.integrations.http_exchange import LONGEST
-from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.integrations.requests import Adapter
 from mainstay.integrations.urllib3 import PoolManager, StatusError
 from tests.processes import wait_until
@@ -38,7 +39,7 @@ def server():
 def patient(request, monkeypatch):
     """A busy machine may take a while from one chunk to the next."""
     if "slow_body" not in request.node.name:
-        for name in ("httpx", "aiohttp", "urllib3"):
+        for name in ("httpx_exchange", "aiohttp", "urllib3"):
             monkeypatch.setattr(f"mainstay.integrations.{name}.PATIENCE", 30.0)
 
 
@@ -48,15 +49,22 @@ def three(**fields):
     return RetryPolicy(**{"attempts": 3, **waits, **fields})
 
 
+def ours(library):
+    return importlib.import_module(f"mainstay.integrations.{library.__name__}")
+
+
 class Httpx:
     """A client of httpx with one connection."""
 
+    library = httpx
     error = httpx.HTTPStatusError
 
     def __init__(self, policy):
-        inner = httpx.HTTPTransport(limits=httpx.Limits(**ONE))
-        timeout = httpx.Timeout(30.0, pool=60.0)
-        self.client = httpx.Client(transport=Transport(policy, transport=inner), timeout=timeout)
+        library = self.library
+        inner = library.HTTPTransport(limits=library.Limits(**ONE))
+        timeout = library.Timeout(30.0, pool=60.0)
+        transport = ours(library).Transport(policy, transport=inner)
+        self.client = library.Client(transport=transport, timeout=timeout)
 
     def get(self, url, method="GET"):
         answer = self.client.request(method, url)
@@ -64,6 +72,13 @@ class Httpx:
 
     def close(self):
         self.client.close()
+
+
+class Httpx2(Httpx):
+    """A client of httpx2."""
+
+    library = httpx2
+    error = httpx2.HTTPStatusError
 
 
 class Requests:
@@ -130,13 +145,15 @@ class Asynchronous:
 class AsyncHttpx(Asynchronous):
     """An async client of httpx with one connection, on asyncio."""
 
+    library = httpx
     error = httpx.HTTPStatusError
 
     async def make(self):
-        inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(**ONE))
-        timeout = httpx.Timeout(30.0, pool=60.0)
-        transport = AsyncTransport(self.policy, transport=inner)
-        return httpx.AsyncClient(transport=transport, timeout=timeout)
+        library = self.library
+        inner = library.AsyncHTTPTransport(limits=library.Limits(**ONE))
+        timeout = library.Timeout(30.0, pool=60.0)
+        transport = ours(library).AsyncTransport(self.policy, transport=inner)
+        return library.AsyncClient(transport=transport, timeout=timeout)
 
     async def aget(self, url, method="GET"):
         answer = await self.made.request(method, url)
@@ -144,6 +161,13 @@ class AsyncHttpx(Asynchronous):
 
     async def aclose(self):
         await self.made.aclose()
+
+
+class AsyncHttpx2(AsyncHttpx):
+    """An async client of httpx2."""
+
+    library = httpx2
+    error = httpx2.HTTPStatusError
 
 
 class Aiohttp(Asynchronous):
@@ -166,8 +190,8 @@ class Aiohttp(Asynchronous):
         await self.made.close()
 
 
-SYNC = [Httpx, Requests, Urllib3, Urllib3Read]
-CLIENTS = [*SYNC, AsyncHttpx, Aiohttp]
+SYNC = [Httpx, Httpx2, Requests, Urllib3, Urllib3Read]
+CLIENTS = [*SYNC, AsyncHttpx, AsyncHttpx2, Aiohttp]
 LAZY = [each for each in CLIENTS if each is not Urllib3Read]
 
 
@@ -302,7 +326,7 @@ def oversleeping(monkeypatch):
 
 
 @pytest.mark.usefixtures("oversleeping")
-@pytest.mark.parametrize("client", [Httpx, Urllib3, Urllib3Read])
+@pytest.mark.parametrize("client", [Httpx, Httpx2, Urllib3, Urllib3Read])
 def test_a_response_that_was_read_is_returned_whole(server, client):
     """If no time is left after the wait, the last response is the answer."""
     made = client(three(deadline=60.0))
@@ -325,7 +349,7 @@ def test_a_session_of_requests_gets_it_whole_as_well(server, down, stream):
 
 
 @pytest.mark.usefixtures("oversleeping")
-@pytest.mark.parametrize("client", [Httpx, Urllib3])
+@pytest.mark.parametrize("client", [Httpx, Httpx2, Urllib3])
 def test_a_response_that_was_closed_is_raised(server, client):
     """No part of a body is returned as if it were the whole; the status is in the exception."""
     made = client(three(deadline=60.0))
@@ -363,13 +387,14 @@ def test_aiohttp_gets_a_response_that_was_read_whole(server):
     assert server.count() == 3
 
 
-def test_on_trio_too(server):
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=lambda library: library.__name__)
+def test_on_trio_too(server, library):
     """The transport of httpx drains under any event loop."""
 
     async def main():
-        inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(**ONE))
-        transport = AsyncTransport(three(), transport=inner)
-        async with httpx.AsyncClient(transport=transport) as client:
+        inner = library.AsyncHTTPTransport(limits=library.Limits(**ONE))
+        transport = ours(library).AsyncTransport(three(), transport=inner)
+        async with library.AsyncClient(transport=transport) as client:
             return (await client.get(server.on("/", DOWN, DOWN, OK))).text
 
     assert trio.run(main) == "ok"

@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import importlib
 import socket
 import ssl
 import sys
 import threading
+from functools import partial
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 import requests
 
 from mainstay import RetryPolicy, deadline
 from mainstay.integrations.aiohttp import Middleware
-from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.integrations.requests import Adapter
 from tests.servers.http_faults import HttpFaults, Status
 
@@ -51,9 +53,10 @@ def names(monkeypatch):
             each.set()
 
 
-def by_httpx(url, timeout=60.0):
-    transport = Transport(ONCE, transport=httpx.HTTPTransport(verify=TLS))
-    with httpx.Client(transport=transport, trust_env=False) as client:
+def by_httpx(library, url, timeout=60.0):
+    ours = importlib.import_module(f"mainstay.integrations.{library.__name__}")
+    transport = ours.Transport(ONCE, transport=library.HTTPTransport(verify=TLS))
+    with library.Client(transport=transport, trust_env=False) as client:
         return client.get(url, timeout=timeout).text
 
 
@@ -64,11 +67,13 @@ def by_requests(url, timeout=None):
         return session.get(url, timeout=timeout).text
 
 
-def by_httpx_async(url, ended):
+def by_httpx_async(library, url, ended):
+    ours = importlib.import_module(f"mainstay.integrations.{library.__name__}")
+
     async def main():
-        transport = AsyncTransport(ONCE, transport=httpx.AsyncHTTPTransport(verify=TLS))
+        transport = ours.AsyncTransport(ONCE, transport=library.AsyncHTTPTransport(verify=TLS))
         try:
-            async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
+            async with library.AsyncClient(transport=transport, trust_env=False) as client:
                 return (await client.get(url)).text
         finally:
             ended()
@@ -90,8 +95,18 @@ def by_aiohttp(url, ended):
     return asyncio.run(main())
 
 
-CLIENTS = [by_httpx, by_requests]
-LATE = (httpx.ConnectTimeout, requests.ConnectTimeout)
+CLIENTS = [
+    pytest.param(partial(by_httpx, httpx), id="httpx"),
+    pytest.param(partial(by_httpx, httpx2), id="httpx2"),
+    pytest.param(by_requests, id="requests"),
+]
+LOOPS = [
+    pytest.param(partial(by_httpx_async, httpx), id="httpx"),
+    pytest.param(partial(by_httpx_async, httpx2), id="httpx2"),
+    pytest.param(by_aiohttp, id="aiohttp"),
+]
+LATE = (httpx.ConnectTimeout, httpx2.ConnectTimeout, requests.ConnectTimeout)
+REFUSED = (httpx.ConnectError, httpx2.ConnectError, requests.ConnectionError)
 
 
 @pytest.mark.parametrize("get", CLIENTS)
@@ -103,11 +118,11 @@ def test_a_slow_lookup_ends_at_the_deadline(server, names, get):
     assert server.count() == 0
 
 
-@pytest.mark.parametrize("get", [by_httpx_async, by_aiohttp])
+@pytest.mark.parametrize("get", LOOPS)
 def test_a_slow_lookup_ends_at_the_deadline_in_a_loop(server, names, get):
     """Loops look up in a thread of their own, which asyncio.run() waits for at its end."""
     names["slow.example"] = threading.Event()
-    with deadline.within(0.5), pytest.raises((httpx.ConnectTimeout, aiohttp.ClientError)):
+    with deadline.within(0.5), pytest.raises((*LATE, aiohttp.ClientError)):
         get(f"http://slow.example:{server.port}/", names["slow.example"].set)
     assert server.count() == 0
 
@@ -161,7 +176,7 @@ def test_an_address_that_refuses_is_the_failure(server, names, get):
     names["none.example"] = ["127.0.0.9", "127.0.0.8"]
     with (
         deadline.within(60.0),
-        pytest.raises((httpx.ConnectError, requests.ConnectionError), match="refused"),
+        pytest.raises(REFUSED, match="refused"),
     ):
         get(f"http://none.example:{server.port}/")
 
@@ -178,7 +193,7 @@ def test_a_name_that_nobody_has_is_the_failure_of_the_client(names, get):
     try:
         with (
             deadline.within(60.0),
-            pytest.raises((httpx.ConnectError, requests.ConnectionError), match="not known"),
+            pytest.raises(REFUSED, match="not known"),
         ):
             get("http://nobody.example/")
     finally:
