@@ -271,6 +271,7 @@ def test_headers_go_to_listed_hosts_alone(server, send):
     [
         ("https://orders.internal/", True),
         ("http://orders.internal/", False),
+        ("wss://orders.internal/", True),
     ],
 )
 def test_a_url_without_a_port_has_that_of_its_scheme(url, is_covered, sync, httpx):

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 KEY = "Idempotency-Key"
-PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port of a URL that has none."""
 _KEYED_METHODS = frozenset({"POST", "PATCH"})
 _key_header = IdempotencyKeyHeader()
