@@ -3,9 +3,11 @@
 import asyncio
 import urllib.error
 import urllib.request
+from functools import partial
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 import requests
 import urllib3
@@ -17,17 +19,21 @@ from tests.servers.http_faults import Close, Reset, Status, dead_port
 KEY = {"Idempotency-Key": "order-7"}
 
 
-def by_httpx(method, url, headers):
-    with httpx.Client(follow_redirects=True) as client:
+def of_httpx(library, method, url, headers):
+    with library.Client(follow_redirects=True) as client:
         return client.request(method, url, headers=headers).raise_for_status()
 
 
-def by_httpx_async(method, url, headers):
+def of_httpx_async(library, method, url, headers):
     async def main():
-        async with httpx.AsyncClient(follow_redirects=True) as client:
+        async with library.AsyncClient(follow_redirects=True) as client:
             return (await client.request(method, url, headers=headers)).raise_for_status()
 
     return asyncio.run(main())
+
+
+by_httpx, by_httpx_async = partial(of_httpx, httpx), partial(of_httpx_async, httpx)
+by_httpx2, by_httpx2_async = partial(of_httpx, httpx2), partial(of_httpx_async, httpx2)
 
 
 def by_requests(method, url, headers):
@@ -63,7 +69,16 @@ def by_urllib(method, url, headers):
         raise
 
 
-CLIENTS = [by_httpx, by_httpx_async, by_requests, by_aiohttp, by_urllib3, by_urllib]
+CLIENTS = [
+    by_httpx,
+    by_httpx_async,
+    by_httpx2,
+    by_httpx2_async,
+    by_requests,
+    by_aiohttp,
+    by_urllib3,
+    by_urllib,
+]
 HALF = Status(200, {"Content-Length": "900"}, b"{")
 
 
@@ -108,7 +123,7 @@ def test_with_a_key_or_as_a_get_it_is(server, send):
     assert (server.count("/orders", "POST"), server.count("/orders", "GET")) == (3, 3)
 
 
-@pytest.mark.parametrize("send", [by_httpx, by_requests, by_aiohttp, by_urllib3])
+@pytest.mark.parametrize("send", [by_httpx, by_httpx2, by_requests, by_aiohttp, by_urllib3])
 def test_a_post_that_is_still_one_is_judged_by_its_own_answer(server, send):
     """307 keeps the method: the first place has done nothing, the second refuses."""
     url = server.on("/orders", Status(307, {"Location": "/elsewhere"}))
@@ -122,7 +137,7 @@ def test_a_post_that_is_still_one_is_judged_by_its_own_answer(server, send):
 
 def test_a_body_that_breaks_off_after_a_redirect(server):
     """Aiohttp reads it when the redirects are over, requests within its call."""
-    for send in (by_requests, by_aiohttp, by_httpx):
+    for send in (by_requests, by_aiohttp, by_httpx, by_httpx2):
         server.clear()
         url = server.on("/orders", Status(303, {"Location": "/orders/7"}))
         server.on("/orders/7", HALF)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import mainstay.integrations.errors.shared as shared
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from mainstay.core.known.table import Entry
 
+_SENDER = "httpx._client"
+"""The module whose functions have the request."""
 _BASE = Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise")
 _POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
 _CONNECT = shared.connecting(shared.cause)
@@ -33,23 +37,29 @@ def _socks(error: Any) -> list[str]:
     return [str(error).removeprefix("Proxy Server could not connect: ")]
 
 
-def _requests(error: BaseException) -> list[object]:
-    """Those that a client was given or made for a redirect, in a traceback."""
-    found = [each.f_locals.get("request") for each in shared.frames(error, "httpx._client")]
+def requests(sender: str, error: BaseException) -> list[object]:
+    """Those that a client was given or made for a redirect, in a traceback.
+
+    Args:
+        sender: the module of the client, `httpx._client` or `httpx2._client`.
+        error: what it has raised, or what has come through it.
+    """
+    found = [each.f_locals.get("request") for each in shared.frames(error, sender)]
     return [each for each in found if attribute(each, "method") is not None]
 
 
-def _request(error: BaseException) -> object:
+def request(sender: str, error: BaseException) -> object:
     """Of an error that is none of httpx's."""
-    found = _requests(error)
+    found = requests(sender, error)
     return found[-1] if found else None
 
 
-def _first(error: BaseException) -> object:
+def first(sender: str, error: BaseException) -> object:
+    """What the call began with, if a redirect has changed the method."""
     response = attribute(error, "response")
     if response is not None:
         return shared.first_of(attribute(response, "history"), attribute(response, "request"))
-    found = _requests(error)
+    found = requests(sender, error)
     return shared.changed(found[0], found[-1]) if found else None
 
 
@@ -157,9 +167,9 @@ TABLE = Table(
         **BEFORE,
     },
     packages=("httpx", "httpcore"),
-    request=_request,
-    first=_first,
-    senders=frozenset({"httpx._client"}),
+    request=partial(request, _SENDER),
+    first=partial(first, _SENDER),
+    senders=frozenset({_SENDER}),
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",
 )
 OTHER_VERSIONS = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Row, Same, Table
 from mainstay.integrations.errors import httpx
@@ -9,6 +11,10 @@ from mainstay.integrations.errors import httpx
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.known.table import Entry
+
+
+_SENDER = "httpx2._client"
+"""The module whose functions have the request."""
 
 
 def _renamed(name: str) -> str:
@@ -31,6 +37,9 @@ TABLE = Table(
         "httpx2.SSEError": Row(Kind.PERMANENT, "the answer is no stream of events"),
     },
     packages=("httpx2", "httpcore2"),
+    request=partial(httpx.request, _SENDER),
+    first=partial(httpx.first, _SENDER),
+    senders=frozenset({_SENDER}),
     retries=httpx.TABLE.retries,
 )
 OTHER_VERSIONS = tuple(_renamed(name) for name in httpx.OTHER_VERSIONS if name not in httpx.BEFORE)
