@@ -7,7 +7,10 @@ import urllib.error
 import urllib.request
 
 import aiohttp
+import anthropic
 import httpx
+import httpx2
+import openai
 import pytest
 
 import mainstay
@@ -21,6 +24,11 @@ HALF = Status(200, {"Content-Length": "900"}, b"{")
 
 async def by_httpx(method, url, headers, _limit):
     async with httpx.AsyncClient(verify=False, timeout=60) as client:
+        return await client.request(method, url, headers=headers)
+
+
+async def by_httpx2(method, url, headers, _limit):
+    async with httpx2.AsyncClient(verify=False, timeout=60) as client:
         return await client.request(method, url, headers=headers)
 
 
@@ -49,6 +57,8 @@ async def by_itself(send, *given, limit):
 SENDERS = {
     "asyncio.timeout around httpx": (under_timeout, by_httpx),
     "wait_for around httpx": (under_wait_for, by_httpx),
+    "asyncio.timeout around httpx2": (under_timeout, by_httpx2),
+    "wait_for around httpx2": (under_wait_for, by_httpx2),
     "asyncio.timeout around aiohttp": (under_timeout, by_aiohttp),
     "wait_for around aiohttp": (under_wait_for, by_aiohttp),
     "total of aiohttp": (by_itself, by_aiohttp),
@@ -90,6 +100,56 @@ def test_a_connection_that_was_cut_sent_nothing(sender):
     with full_port() as port:
         error = cut(sender, "POST", f"http://127.0.0.1:{port}/", {}, until=lambda: True)
     assert is_repeated(error)
+
+
+def completion(made):
+    return made.chat.completions.create(model="m", messages=[])
+
+
+def message(made):
+    return made.messages.create(model="m", max_tokens=1, messages=[])
+
+
+@pytest.mark.parametrize(
+    ("library", "client", "path", "ask", "expected"),
+    [
+        (openai, httpx2, "/chat/completions", completion, True),
+        (openai, httpx, "/chat/completions", completion, True),
+        (openai, httpx2, "/batches/7/cancel", lambda made: made.batches.cancel("7"), False),
+        (anthropic, httpx2, "/v1/messages", message, True),
+        (
+            anthropic,
+            httpx2,
+            "/v1/messages/batches/7/cancel",
+            lambda made: made.messages.batches.cancel("7"),
+            False,
+        ),
+    ],
+    ids=["openai", "openai on httpx", "a batch of openai", "anthropic", "a batch of anthropic"],
+)
+def test_what_a_model_computes_is_asked_for_again_if_it_was_cut(
+    server, library, client, path, ask, expected
+):
+    """Its clients send POSTs, and know by the path which ones change nothing."""
+    make = library.AsyncOpenAI if library is openai else library.AsyncAnthropic
+
+    async def asked(url):
+        http = client.AsyncClient(verify=False, timeout=60)
+        async with make(api_key="k", base_url=url, max_retries=0, http_client=http) as made:
+            return await ask(made)
+
+    async def cut_after(limit):
+        async with asyncio.timeout(limit):
+            await asked(server.url)
+
+    server.on(path, Silence())
+    for limit in (0.5, 2.0, 10.0):
+        with pytest.raises(TimeoutError) as caught:
+            asyncio.run(cut_after(limit))
+        if server.count(path):
+            break
+    assert server.count(path)
+    assert is_repeated(caught.value) is expected
 
 
 @pytest.mark.parametrize(("headers", "count"), [({}, 1), (KEY, 2)], ids=["plain", "key"])

@@ -84,6 +84,7 @@ SENDERS = frozenset(
         "aiohttp.client_reqrep",
         "http.client",
         "httpx._client",
+        "httpx2._client",
         "urllib.request",
     }
 )

@@ -7,8 +7,12 @@ cause, and that the traceback. No table of its own: what is found is judged as P
 
 from __future__ import annotations
 
+from functools import partial
+
 import mainstay.integrations.errors.aiohttp as aiohttp
 import mainstay.integrations.errors.httpx as httpx
+import mainstay.integrations.errors.httpx2 as httpx2
+import mainstay.integrations.errors.model_api as model_api
 import mainstay.integrations.errors.shared as shared
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.table import Table
@@ -22,6 +26,8 @@ _CONNECTS = {
     ("http.client", "connect"),
     ("httpcore._async.connection", "_connect"),
     ("httpcore._async.connection_pool", "wait_for_connection"),
+    ("httpcore2._async.connection", "_connect"),
+    ("httpcore2._async.connection_pool", "wait_for_connection"),
 }
 """Functions in which a request has not been sent yet."""
 
@@ -83,13 +89,28 @@ def _answered(error: BaseException) -> object:
     return None
 
 
+def _of_httpx(table: Table, error: BaseException) -> object:
+    """A request of httpx or httpx2; one that only computes, by a client of models, only reads."""
+    sent = None if table.request is None else table.request(error)
+    is_model = any(shared.frames(error, module) for module in _MODELS)
+    if is_model and model_api.is_computed(sent):
+        return shared.Sent("GET", None)
+    return sent
+
+
+_MODELS = ("openai._base_client", "anthropic._base_client")
+_HTTPX, _HTTPX2 = (
+    Table(each.library, {}, request=partial(_of_httpx, each), first=each.first)
+    for each in (httpx.TABLE, httpx2.TABLE)
+)
 _URLLIB = Table("urllib", {}, request=_request, first=_first)
 _BODY = Table("urllib", {}, request=_answered, key="a key that urllib still has")
 _CLIENTS: dict[object, Table] = {
     "aiohttp.client": aiohttp.TABLE,
     "aiohttp.client_reqrep": aiohttp.TABLE,
     "http.client": _BODY,
-    "httpx._client": httpx.TABLE,
+    "httpx._client": _HTTPX,
+    "httpx2._client": _HTTPX2,
     "urllib.request": _URLLIB,
 }
 """The client of each of the `SENDERS`."""

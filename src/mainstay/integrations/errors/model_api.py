@@ -83,6 +83,11 @@ def only_computes(exception: object) -> bool:
     It costs money again if it is repeated after a lost answer, which is what a caller who asks for
     retries wants. A message that is added to a thread, a batch, a file or a job is another matter.
     """
-    path = str(attribute(attribute(attribute(exception, "request"), "url"), "path") or "")
+    return is_computed(attribute(exception, "request"))
+
+
+def is_computed(request: object) -> bool:
+    """Whether a request to such a service asks for an answer of a model alone."""
+    path = str(attribute(attribute(request, "url"), "path") or "")
     is_kept = "/threads/" in path or "/conversations/" in path
     return path.endswith(_COMPUTED) and not is_kept
