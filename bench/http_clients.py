@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 from bench.compare import duration, ratios
@@ -135,12 +136,15 @@ def _async(name: str, effort: Effort, opened: Callable[[], Opened]) -> list[Row]
 
 
 def _httpx(name: str, url: str, effort: Effort) -> list[Row]:
-    import httpx
-
-    from mainstay.integrations.httpx import Transport
-
-    with httpx.Client() as bare, httpx.Client(transport=Transport(_policy())) as mine:
+    library, ours = _libraries(name)
+    with library.Client() as bare, library.Client(transport=ours.Transport(_policy())) as mine:
         return _sync(name, effort, lambda: bare.get(url), lambda: mine.get(url))
+
+
+def _libraries(name: str) -> tuple[Any, Any]:
+    """httpx or httpx2, by the name of a row, and the integration for it."""
+    library = name.partition(",")[0]
+    return import_module(library), import_module(f"mainstay.integrations.{library}")
 
 
 def _requests(name: str, url: str, effort: Effort) -> list[Row]:
@@ -155,14 +159,12 @@ def _requests(name: str, url: str, effort: Effort) -> list[Row]:
 
 
 def _httpx_async(name: str, url: str, effort: Effort) -> list[Row]:
-    import httpx
-
-    from mainstay.integrations.httpx import AsyncTransport
+    library, ours = _libraries(name)
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[tuple[Get, Get]]:
-        transport = AsyncTransport(_policy())
-        async with httpx.AsyncClient() as bare, httpx.AsyncClient(transport=transport) as mine:
+        transport = ours.AsyncTransport(_policy())
+        async with library.AsyncClient() as bare, library.AsyncClient(transport=transport) as mine:
             yield lambda: bare.get(url), lambda: mine.get(url)
 
     return _async(name, effort, opened)
@@ -195,7 +197,9 @@ def _page(session: Any, url: str) -> Get:
 
 _CLIENTS: dict[str, Callable[[str, str, Effort], list[Row]]] = {
     "httpx": _httpx,
+    "httpx2": _httpx,
     "requests": _requests,
     "httpx, async": _httpx_async,
+    "httpx2, async": _httpx_async,
     "aiohttp": _aiohttp,
 }

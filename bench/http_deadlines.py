@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from bench.lateness import AT_ONCE, Began, beside_a_bare_wait
@@ -65,7 +66,7 @@ def run(effort: Effort) -> Table:
                 for client in _CLIENTS
                 for fault, place in places.items()
             },
-            ("aiohttp", "boto3", "httpx", "requests"),
+            ("aiohttp", "boto3", "httpx", "httpx2", "requests"),
         )
         rows = late.finish()
     method = (
@@ -128,13 +129,10 @@ def _sync(get: Callable[[], object], errors: Any, rounds: int) -> list[float]:
     return late
 
 
-def _httpx(url: str, rounds: int) -> list[float]:
-    import httpx
-
-    from mainstay.integrations.httpx import Transport
-
-    with httpx.Client(transport=Transport(_policy()), timeout=TIMEOUT) as client:
-        return _sync(lambda: client.get(url), httpx.HTTPError, rounds)
+def _httpx(name: str, url: str, rounds: int) -> list[float]:
+    library, ours = import_module(name), import_module(f"mainstay.integrations.{name}")
+    with library.Client(transport=ours.Transport(_policy()), timeout=TIMEOUT) as client:
+        return _sync(lambda: client.get(url), library.HTTPError, rounds)
 
 
 def _requests(url: str, rounds: int) -> list[float]:
@@ -185,15 +183,13 @@ async def _async(get: Callable[[], Any], errors: Any, rounds: int) -> list[float
     return late
 
 
-def _httpx_async(url: str, rounds: int) -> list[float]:
-    import httpx
-
-    from mainstay.integrations.httpx import AsyncTransport
+def _httpx_async(name: str, url: str, rounds: int) -> list[float]:
+    library, ours = import_module(name), import_module(f"mainstay.integrations.{name}")
 
     async def main() -> list[float]:
-        transport = AsyncTransport(_policy())
-        async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
-            return await _async(lambda: client.get(url), httpx.HTTPError, rounds)
+        transport = ours.AsyncTransport(_policy())
+        async with library.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+            return await _async(lambda: client.get(url), library.HTTPError, rounds)
 
     return asyncio.run(main())
 
@@ -216,10 +212,12 @@ def _aiohttp(url: str, rounds: int) -> list[float]:
 
 
 _CLIENTS: dict[str, Callable[[str, int], list[float]]] = {
-    "httpx": _httpx,
+    "httpx": partial(_httpx, "httpx"),
+    "httpx2": partial(_httpx, "httpx2"),
     "requests": _requests,
     "urllib3": _urllib3,
     "boto3": _boto3,
-    "httpx, async": _httpx_async,
+    "httpx, async": partial(_httpx_async, "httpx"),
+    "httpx2, async": partial(_httpx_async, "httpx2"),
     "aiohttp": _aiohttp,
 }
