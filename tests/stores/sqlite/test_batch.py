@@ -82,6 +82,32 @@ def test_a_batch_of_any_size_reads_what_is_there(connections, number):
     assert seen == [("keep", b"x")] * number
 
 
+def test_a_record_that_expires_in_an_infinite_time_never_does(connections):
+    """As one without an expiry; beside others of the same batch."""
+    connection = connections[0]
+    connection.execute("DELETE FROM mainstay_kept")
+    ends = {"a": None, "b": float("inf"), "c": 5.0}
+    steps = [("s", key, lambda *_, end=end: (Change(b"x", end), None)) for key, end in ends.items()]
+    carry_out(connection, steps, lambda: 0.0)
+    assert [row[3] for row in rows(connection)] == [None, None, 5.0]
+
+
+@pytest.mark.parametrize("space", ["s", "a space of some length"])
+def test_a_row_is_refused_by_its_bytes(connections, space):
+    """Alone, whether its value, its key or both are too large; to the byte for plain text."""
+    connection = connections[0]
+    connection.execute("DELETE FROM mainstay_kept")
+    most = 1000 - 64 - len(space)
+    sizes = {("k", most - 1): True, ("l", most): False, ("\xe9" * 400, most - 800): True}
+    sizes |= {("\xea" * 400, most - 799): False}
+    steps = [
+        (space, key, lambda *_, size=size: (Change(b"x" * size), "taken")) for key, size in sizes
+    ]
+    answers = carry_out(connection, steps, lambda: 0.0, 1000)
+    assert [answer == "taken" for answer in answers] == list(sizes.values())
+    assert len(rows(connection)) == 2
+
+
 def test_a_key_that_is_no_text_fails_alone(connections):
     """A lone surrogate has no form that SQLite could keep."""
     connection = connections[0]

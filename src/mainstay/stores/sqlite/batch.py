@@ -21,25 +21,43 @@ if TYPE_CHECKING:
     from mainstay.core.base.change import Change
 
     Batch = list[tuple[str, str, Any]]
-    Kept = dict[tuple[str, str], bytes | None]
+    Kept = dict[str, dict[str, bytes | None]]
+    Changed = dict[str, dict[str, Change]]
 
 _SIZES = (1, 4, 16, 64, 256)
 """How many records a reading asks for: few different statements, so that all stay prepared."""
 _READ = {
-    size: f"SELECT key, value FROM mainstay_kept WHERE space = ? AND key IN ({'?, ' * size}NULL)"  # noqa: S608 -- marks
+    size: f"WITH asked (k) AS (VALUES {', '.join(['(?)'] * size)})"  # noqa: S608 -- marks
+    " SELECT key, value FROM asked CROSS JOIN mainstay_kept WHERE space = ? AND key = k"
     for size in _SIZES
 }
+"""Each key is looked up by itself: for `key IN (...)` SQLite sorts them into a table first."""
 NEVER, EXPIRES = math.inf, "nullif(?, 9e999)"
 """NULL for a record that does not expire: what is bound, and the text, in which it is infinity."""
-_COLUMNS = 4
-_WRITE = {
-    size: "INSERT INTO mainstay_kept (space, key, value, expires) VALUES"  # noqa: S608 -- marks
-    f" {', '.join([f'(?, ?, ?, {EXPIRES})'] * size)}"
+_WRITTEN = (64, 16, 4, 1)
+_ON_CONFLICT = (
     " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
-    for size in (64, 16, 4, 1)
-}
-"""One statement for many rows: it lets go of the interpreter once, and not once for each row."""
-WRITE = _WRITE[1]
+)
+
+
+def _writing(expires: str, marks: str) -> dict[int, str]:
+    """One statement for many rows of a space, by their number.
+
+    It lets go of the interpreter once, and not once for each row; and the space is bound once.
+    """
+    return {
+        size: "INSERT INTO mainstay_kept (space, key, value, expires)"  # noqa: S608 -- marks
+        f" SELECT ?, column1, column2, {expires} FROM (VALUES {', '.join([marks] * size)})"
+        f" WHERE true{_ON_CONFLICT}"  # without a WHERE this ON would be that of a join
+        for size in _WRITTEN
+    }
+
+
+_LASTING, _PASSING = _writing("NULL", "(?, ?)"), _writing("column3", "(?, ?, ?)")
+WRITE = (
+    "INSERT INTO mainstay_kept (space, key, value, expires)"  # noqa: S608 -- a fixed text
+    f" VALUES (?, ?, ?, {EXPIRES}){_ON_CONFLICT}"
+)
 DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
 
 
@@ -64,18 +82,15 @@ def carry_out(
             answer for step in steps for answer in carry_out(connection, [step], now, limit, url)
         ]
     answers: list[Any] = []
-    changed: dict[tuple[str, str], Change] = {}
+    changed: Changed = {space: {} for space in kept}
+    small = _surely_small(limit, kept)
     for space, key, decide in steps:
-        address = (space, key)
+        known = kept[space]
         try:
-            change, answer = decide(kept.get(address), now())
+            change, answer = decide(known.get(key), now())
             value = change.value
-            if (
-                limit is not None
-                and value is not None
-                and len(value) + _ROW + 4 * (len(space) + len(key)) > limit  # as nearly none
-            ):
-                _check_size(address, value, limit, url)
+            if value is not None and len(value) + len(key) > small:  # as nearly none
+                _check_size((space, key), value, limit, url)
         except sqlite3.Error:
             raise
         except Exception as error:
@@ -83,36 +98,60 @@ def carry_out(
             continue
         answers.append(answer)
         if change is not KEEP:
-            kept[address], changed[address] = value, change
-    _write_all(connection, changed)
+            known[key] = value
+            changed[space][key] = change
+    for space, changes in changed.items():
+        _write_all(connection, space, changes)
     return answers
 
 
-def _check_size(address: tuple[str, str], value: bytes, limit: int, url: str) -> None:
+def _surely_small(limit: int | None, spaces: Iterable[str]) -> float:
+    """What a value and its key may have together, in any encoding, without a closer look."""
+    if limit is None:
+        return math.inf
+    return limit // 4 - _ROW - max(map(len, spaces), default=0)
+
+
+def _check_size(address: tuple[str, str], value: bytes, limit: int | None, url: str) -> None:
     """Raises ValueTooLarge for a row that SQLite would refuse, and with it the whole batch."""
     size = len(value) + _ROW + sum(len(text.encode()) for text in address)
-    if size > limit:
+    if limit is not None and size > limit:
         raise ValueTooLarge(url, len(value), limit)
 
 
-def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Change]) -> None:
+def _write_all(connection: sqlite3.Connection, space: str, changes: dict[str, Change]) -> None:
     """Each record as the last step has left it."""
-    rows: list[Any] = []
+    lasting: list[Any] = []
+    passing: list[Any] = []
     dropped = []
-    for address, change in changed.items():
-        if change.value is None:
-            dropped.append(address)
-        else:  # row_of, without a frame
-            rows += address
-            rows += bytearray(change.value), NEVER if change.expires is None else change.expires
-    end, start = len(rows), 0
-    for size, statement in _WRITE.items():
-        length = size * _COLUMNS
-        while end - start >= length:
-            connection.execute(statement, rows[start : start + length])
-            start += length
+    for key, change in changes.items():
+        value, expires = change.value, change.expires
+        if value is None:
+            dropped.append((space, key))
+        elif expires is None or expires == NEVER:
+            lasting += key, bytearray(value)
+        else:
+            passing += key, bytearray(value), expires
+    _write(connection, _LASTING, space, lasting, 2)
+    _write(connection, _PASSING, space, passing, 3)
     if dropped:
         connection.executemany(DROP, dropped)
+
+
+def _write(
+    connection: sqlite3.Connection,
+    statements: dict[int, str],
+    space: str,
+    rows: list[Any],
+    columns: int,
+) -> None:
+    """Rows of one space, their values as they are bound, by few statements."""
+    end, start = len(rows), 0
+    for size, statement in statements.items():
+        length = size * columns
+        while end - start >= length:
+            connection.execute(statement, [space, *rows[start : start + length]])
+            start += length
 
 
 def row_of(space: str, key: str, value: bytes, expires: float | None) -> tuple[object, ...]:
@@ -121,21 +160,26 @@ def row_of(space: str, key: str, value: bytes, expires: float | None) -> tuple[o
 
 
 def _read_all(connection: sqlite3.Connection, steps: Batch) -> Kept:
-    keys: dict[str, dict[str, None]] = {}
-    for space, key, _ in steps:
-        keys.setdefault(space, {})[key] = None
+    """The records that are there, by space and key."""
     kept: Kept = {}
-    for space, several in keys.items():
-        for part in _parts(list(several)):
-            for key, value in connection.execute(_READ[len(part)], (space, *part)):
-                kept[space, key] = value
+    asked: dict[str, dict[str, None]] = {}
+    for space, key, _ in steps:
+        try:
+            asked[space][key] = None
+        except KeyError:
+            asked[space] = {key: None}
+    for space, keys in asked.items():
+        known = kept[space] = {}
+        for part in _parts(list(keys)):
+            statement = _READ[len(part)]
+            known.update(connection.execute(statement, [*part, space]))
     return kept
 
 
 def _parts(keys: list[str]) -> Iterable[list[str]]:
-    """The keys in parts of the sizes there are; what is missing of the last is its first again."""
+    """The keys in parts of the sizes there are; the last one is filled up with empty text."""
     most = _SIZES[-1]
     for start in range(0, len(keys), most):
         part = keys[start : start + most]
         size = next(size for size in _SIZES if size >= len(part))
-        yield part + part[:1] * (size - len(part))
+        yield part + [""] * (size - len(part))
