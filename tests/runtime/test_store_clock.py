@@ -76,6 +76,17 @@ def test_a_slow_answer_is_forgotten_with_the_next_quick_one(watched, steady):
         assert len(watched.look(950.0 + steady.now).jumps) == 1
 
 
+def test_the_steps_of_one_transaction_share_one_look(steady):
+    """They pass one reading, the same object; an equal one is another reading."""
+    watched = StoreClock("sqlite:///kept.db")
+    watched._boot, watched._steady = "here", steady
+    moment = float("1000.5")
+    seen = watched.look(moment)
+    steady.now += 1.0
+    assert watched.look(moment) is seen
+    assert watched.look(float("1000.5")).uptime == seen.uptime + 1.0
+
+
 def test_virtual_time_is_no_clock_that_is_set():
     """A store in memory has the process's clock, which a test may replace at will."""
     own = clock_of("memory://")

@@ -34,7 +34,7 @@ class StoreClock:
     ()
     """
 
-    __slots__ = ("_boot", "_offset", "_reading", "_steady", "_until", "_url", "_view")
+    __slots__ = ("_boot", "_offset", "_reading", "_seen", "_steady", "_until", "_url", "_view")
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -45,16 +45,26 @@ class StoreClock:
         self._offset, self._until = math.nan, -math.inf
         """The difference of the two clocks, and until when it is compared with."""
         self._view = NO_VIEW
+        self._seen: tuple[float, ClockView] = (math.nan, NO_VIEW)
+        """The time that was passed last, and what was known then."""
 
     def look(self, now: float) -> ClockView:
-        """What is known at a moment of the store's clock."""
+        """What is known at a moment of the store's clock.
+
+        The steps of one transaction pass the same object: one reading, which is looked at once.
+        """
+        seen = self._seen
+        if seen[0] is now:
+            return seen[1]
         steady = self._steady()
         gained = now - steady - self._offset
         if not (-TOLERANCE < gained < TOLERANCE and steady < self._until):
             self._observe(now, steady)
+        view = self._view
         if self._boot:
-            return ClockView(self._view.jumps, self._boot, steady)
-        return self._view
+            view = ClockView(view.jumps, self._boot, steady)
+        self._seen = (now, view)
+        return view
 
     def _observe(self, now: float, steady: float) -> None:
         """Takes the next reading; a warning if the clock was set, and the answer was not slow."""

@@ -82,6 +82,14 @@ def test_a_batch_of_any_size_reads_what_is_there(connections, number):
     assert seen == [("keep", b"x")] * number
 
 
+def test_all_steps_of_a_transaction_have_one_moment(connections):
+    """The clock is read when it has the lock, and once."""
+    moments, seen = iter([7.0, 8.0]), []
+    steps = [("s", key, lambda _, now: (KEEP, seen.append(now))) for key in "abc"]
+    carry_out(connections[0], steps, lambda: next(moments))
+    assert seen == [7.0] * 3
+
+
 def test_a_record_that_expires_in_an_infinite_time_never_does(connections):
     """As one without an expiry; beside others of the same batch."""
     connection = connections[0]

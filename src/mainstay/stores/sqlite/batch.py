@@ -83,11 +83,11 @@ def carry_out(
         ]
     answers: list[Any] = []
     changed: Changed = {space: {} for space in kept}
-    small = _surely_small(limit, kept)
+    small, moment = _surely_small(limit, kept), now()  # of the transaction, so of all its steps
     for space, key, decide in steps:
         known = kept[space]
         try:
-            change, answer = decide(known.get(key), now())
+            change, answer = decide(known.get(key), moment)
             value = change.value
             if value is not None and len(value) + len(key) > small:  # as nearly none
                 _check_size((space, key), value, limit, url)
