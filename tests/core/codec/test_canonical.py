@@ -23,7 +23,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.core.codec.canonical import Canonical, canonical, fingerprint
+from mainstay.core.codec.canonical import Canonical, canonical, fingerprint, named_fingerprint
 from mainstay.core.codec.visitor import ROOT
 from mainstay.core.known.kind import Kind
 from mainstay.errors import UsageError
@@ -409,6 +409,12 @@ def test_a_float_reads_back_to_the_bit_except_for_the_sign_of_zero(value):
 def test_the_fast_way_writes_the_same_bytes_as_the_walk(value):
     """Most values take msgspec's way; a byte that differs would make every key a new one."""
     assert canonical(value) == Canonical().visit(ROOT, value).encode()
+
+
+@given(st.dictionaries(st.sampled_from(["b", "a", "order"]), VALUES, max_size=3))
+def test_arguments_by_name_have_the_fingerprint_of_any_dict(arguments):
+    """Their names need no look; their values have the same."""
+    assert named_fingerprint(arguments) == fingerprint(arguments)
 
 
 @given(st.binary(max_size=300))

@@ -118,9 +118,30 @@ def fingerprint(value: object) -> str:
     >>> fingerprint(None)[:12]
     '74234e98afe7'
     """
-    data = canonical(value)
-    sha256 = _sha256 if len(data) <= _SHORT else hashlib.sha256
-    return str(sha256(data).hexdigest())
+    return _digest(canonical(value))
+
+
+def named_fingerprint(arguments: dict[str, UserValue]) -> str:
+    """The same for values by names of parameters, none of which begins with `$`.
+
+    >>> named_fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    True
+    """
+    for each in arguments.values():
+        kind = type(each)
+        if kind in _AS_IN_JSON or (kind is int and LEAST <= each <= MOST):
+            continue
+        if not _is_simple(each, 3):
+            return fingerprint(arguments)
+    try:
+        return _digest(_simple(arguments))
+    except UnicodeEncodeError:
+        return fingerprint(arguments)
+
+
+def _digest(data: bytes) -> str:
+    made = _sha256(data) if len(data) <= _SHORT else hashlib.sha256(data)
+    return made.hexdigest()
 
 
 _SHORT = 128

@@ -18,7 +18,7 @@ from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.arguments import bound_arguments, key_text, shape_of
-from mainstay.core.codec.canonical import canonical, fingerprint
+from mainstay.core.codec.canonical import canonical, fingerprint, named_fingerprint
 from mainstay.drivers.idempotency.limits import check_max_result
 from mainstay.runtime.context import CONTEXT
 
@@ -174,7 +174,12 @@ class Keying:
 
     def identify(self, args: Args, kwargs: Kwargs) -> Named:
         """The key of a call, the fingerprint of its arguments, and where its record is."""
-        payload = fingerprint(self._arguments(args, kwargs))
+        try:
+            named = self._bind(*args, **kwargs) if kwargs else self._bind(*args)
+        except TypeError:  # not called as it is declared, or nothing is compiled
+            payload = fingerprint(self._arguments(args, kwargs))
+        else:
+            payload = named_fingerprint(named)
         if self._key is not None:
             text = key_text(self._key(*args, **kwargs) if kwargs else self._key(*args))
         else:
@@ -191,11 +196,9 @@ class Keying:
         return text, payload, f"{self._head},{_encode(text).decode()}]"
 
     def _arguments(self, args: Args, kwargs: Kwargs) -> dict[str, object]:
-        try:
-            return self._bind(*args, **kwargs) if kwargs else self._bind(*args)
-        except TypeError:  # not called as it is declared, or nothing is compiled
-            if self._bind is _uncompiled:  # with the first call: until then it may be dressed
-                self._bind = binder_of(self.function) or _unbound
+        """The arguments of a call that the binder has not bound."""
+        if self._bind is _uncompiled:  # with the first call: until then it may be dressed
+            self._bind = binder_of(self.function) or _unbound
         return bound_arguments(self.function, args, kwargs)
 
 
