@@ -13,6 +13,7 @@ from mainstay.core.idempotency.call import (
     Invoke,
     Keyed,
     Pause,
+    Recorded,
     StoreCommand,
     keyed,
 )
@@ -161,10 +162,10 @@ def test_whoever_does_not_wait_hears_of_the_conflict_at_once():
 def test_a_value_is_recorded_before_the_caller_has_it(value):
     """Whatever its truth value."""
     returned = Returned(value)
-    step, tell, end = ran(returned, Done(), None)
+    step, end = ran(returned, Done())
     assert settled(step) == (RecordState.SUCCEEDED, Succeeded(value))
     assert (step.command.owner, step.command.epoch, step.command.ttl) == ("me", 1, 86_400.0)
-    assert (tell, end) == (EmitEvent("record"), returned)
+    assert end == Recorded(returned)
 
 
 def test_a_result_that_was_not_accepted_is_not_kept():

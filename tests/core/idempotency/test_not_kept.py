@@ -14,6 +14,7 @@ from mainstay.core.idempotency.call import (
     Invoke,
     Keyed,
     Notice,
+    Recorded,
     SizeLimit,
     StoreCommand,
     keyed,
@@ -70,6 +71,8 @@ def make(store, outcome, *, limit=None, key="k", owner="me", **options):
             answer = limit
         elif effect is Question.WALL:
             answer = NOW
+        elif isinstance(effect, Recorded):
+            return effects, effect.outcome
         elif isinstance(effect, Returned | Replay | BaseException):
             return effects, effect
 

@@ -163,6 +163,12 @@ class EmitEvent(Struct, frozen=True, gc=False):
     what: str
 
 
+class Recorded(Struct, frozen=True, gc=False):
+    """The end of a call that returned: it is recorded, and counted as EmitEvent("record") is."""
+
+    outcome: Returned
+
+
 class Notice(Struct, frozen=True):
     """Something to warn a developer of."""
 
@@ -171,7 +177,7 @@ class Notice(Struct, frozen=True):
 
 
 def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
-    """The whole flow of a keyed call; ends with an exception to raise, a Replay or a Returned.
+    """The whole flow of a keyed call; ends with an exception to raise, a Replay, or what returned.
 
     The path of a call that succeeds is written out here: a generator within another costs a step
     more for each of its effects.
@@ -196,8 +202,7 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
             done = yield StoreCommand(settle)
             if type(done) is not Done:
                 yield from _not_taken(call, answer.epoch, outcome, data, done)
-            yield _RECORDED
-            yield outcome
+            yield Recorded(outcome)
         else:
             yield from _failed(call, policy, answer, outcome)
     else:

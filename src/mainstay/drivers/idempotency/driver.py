@@ -19,6 +19,7 @@ from mainstay.core.idempotency.call import (
     Escalate,
     Invoke,
     Pause,
+    Recorded,
     StoreCommand,
 )
 from mainstay.core.idempotency.fast_replay import MISS, hit
@@ -100,10 +101,10 @@ def run(
                     answer = store_retry.after(this, effect.command, error)
             elif kind is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
+            elif kind is Recorded or isinstance(effect, _LAST):
+                return this.end(effect)
             elif kind is EmitEvent:
                 records.report(keying.site, this.call, effect.what)
-            elif kind is Returned or isinstance(effect, _LAST):
-                return this.end(effect)
             elif kind is Pause:
                 store_retry.pause(this, effect.seconds)
             elif kind is Escalate:
@@ -159,9 +160,12 @@ def _prepared(
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    this.kept = None if found is None else found[0]
-    this.is_unread = records.reads_first and not is_read
-    replay = None if found is None else this.replayed(*found)
+    if found is None:
+        this.is_unread = records.reads_first and not is_read
+        this.begin()
+        return this
+    this.kept = found[0]
+    replay = this.replayed(*found)
     if replay is None:
         this.begin()
     else:
@@ -289,10 +293,10 @@ async def arun(
                     answer = await store_retry.aafter(this, effect.command, error)
             elif kind is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
+            elif kind is Recorded or isinstance(effect, _LAST):
+                return this.end(effect)
             elif kind is EmitEvent:
                 records.report(keying.site, this.call, effect.what)
-            elif kind is Returned or isinstance(effect, _LAST):
-                return this.end(effect)
             elif kind is Pause:
                 await store_retry.apause(this, effect.seconds)
             elif kind is Escalate:

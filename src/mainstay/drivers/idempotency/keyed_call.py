@@ -15,7 +15,7 @@ from mainstay.core.base.functions import discard
 from mainstay.core.base.printable import printable
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
-from mainstay.core.idempotency.call import OVERDUE, Notice, SizeLimit, keyed
+from mainstay.core.idempotency.call import OVERDUE, Notice, Recorded, SizeLimit, keyed
 from mainstay.core.idempotency.record import (
     Begin,
     Done,
@@ -172,7 +172,9 @@ class KeyedCall:
         records, lease = self.records, self.lease
         if not records.takes_hints and PROCESS.number != getpid():  # a file of SQLite is refused
             PROCESS.notice()
-        if lease is not None and lease.home not in (None, LEASE_RENEWAL.home):  # is_inherited
+        if (  # is_inherited
+            lease is not None and lease.home is not LEASE_RENEWAL.home and lease.home is not None
+        ):
             return self._of_parent(command)
         decide = self.decide(command)
         if records.takes_hints:
@@ -182,12 +184,12 @@ class KeyedCall:
 
     def aask(self, command: Command) -> Awaitable[Answer]:
         """The same, to be awaited."""
-        lease = self.lease
-        if not self.records.takes_hints and PROCESS.number != getpid():
+        records, lease = self.records, self.lease
+        if not records.takes_hints and PROCESS.number != getpid():
             PROCESS.notice()
-        if lease is not None and lease.home not in (None, LEASE_RENEWAL.home):
+        if lease is not None and lease.home is not LEASE_RENEWAL.home and lease.home is not None:
             return _answered(self._of_parent(command))
-        return self.records.store.atransact(SPACE, self.address, self.decide(command))
+        return records.store.atransact(SPACE, self.address, self.decide(command))
 
     def _of_parent(self, command: Command) -> Lost:
         """The answer in a child that was forked in this call: the claim is its parent's."""
@@ -336,8 +338,11 @@ class KeyedCall:
         """The inbox item of a record that nothing can read."""
         return damaged_item(self.operation, self.key, self.address)
 
-    def end(self, effect: Returned | Replay | BaseException) -> UserValue:
+    def end(self, effect: Recorded | Returned | Replay | BaseException) -> UserValue:
         """What the caller gets: the value or the exception that the flow ends with."""
+        if type(effect) is Recorded:
+            self.records.report(self.site, self.call, "record")
+            effect = effect.outcome
         if type(effect) is Returned:
             self.is_accepted = effect.is_accepted
             return effect.value
@@ -369,10 +374,10 @@ class KeyedCall:
     def is_plain(self, around: Sequence[Enclosure]) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
-        is_observed = bool(site.receivers) and site.reports_successes
-        is_special = site.overrides.is_active or not site.is_plain or is_observed
         if (
-            is_special
+            site.overrides.is_active
+            or not site.is_plain
+            or (site.receivers and site.reports_successes)
             or site.policy.nested == "refuse"
             or around
             or self.options.on_lease_lost == "cancel"
