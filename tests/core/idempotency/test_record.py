@@ -540,6 +540,14 @@ def test_metadata_is_kept_beside_the_outcome_and_not_before():
     assert b"metadata" not in change.value
 
 
+def test_a_record_that_has_ended_has_nothing_of_its_lease():
+    """It is shorter, and no rule reads it; one in doubt keeps it."""
+    value = after(begin())
+    change, _ = reduce(value, Settle("a", 1, RecordState.SUCCEEDED, b"1", 50.0), 1.0)
+    assert b"lease" in value
+    assert b"lease" not in change.value
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"state":"gone"}', b"\xff", b"[" * 100_000])
 def test_a_damaged_record_says_so(value):
     """Whoever asks, and whatever for: the way to it is a person's."""

@@ -64,7 +64,7 @@ class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     epoch: int
     attempts: int
     started: float
-    lease_until: float = 0.0
+    lease_until: float = NO_TIME
     outcome: msgspec.Raw = msgspec.Raw(b"null")
     expires: float | None = None
     metadata: str = ""
@@ -234,7 +234,12 @@ def reduce(
     >>> reduce(change.value, Begin("you", "abc", lease=30.0, max_attempts=3), now=10.0)[1]
     Busy(retry_after=20.0)
     """
-    record = None if value is None else _read(value)
+    record = None
+    if value is not None:
+        try:
+            record = decode(value)
+        except (ValueError, RecursionError):
+            record = read_as(Record, value, "call")  # which raises that it is damaged
     if type(command) is Begin:
         return _begin(record, command, now, view)
     if type(command) is Resolve:
@@ -425,6 +430,7 @@ def _go_on(
         kept_for=command.ttl or NO_TIME,
         boot=view.boot,
         uptime=view.uptime,
+        lease_until=NO_TIME,
         lease=NO_TIME,
     )
     return Change(encode(ended), expires), _DONE
@@ -438,13 +444,6 @@ encode = msgspec.json.Encoder().encode
 """The record as JSON."""
 decode = msgspec.json.Decoder(Record).decode
 """The record of such a text."""
-
-
-def _read(value: bytes) -> Record:
-    try:
-        return decode(value)
-    except (ValueError, RecursionError):
-        return read_as(Record, value, "call")  # which raises that it is damaged
 
 
 def glimpse(value: bytes, fingerprint: str, now: float) -> Replay | None:
