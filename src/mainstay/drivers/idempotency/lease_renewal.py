@@ -22,9 +22,8 @@ another try is possible. Rules of the room:
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from os import getpid
 from typing import TYPE_CHECKING
 
@@ -109,7 +108,7 @@ class LeaseRenewal:
 
     def reset(self) -> None:
         """Without any lease: a forked child does not renew those of its parent."""
-        self._queues: dict[float, OrderedDict[Lease, None]] = {}
+        self._queues: dict[float, dict[Lease, None]] = {}
         self._looks: list[tuple[float, int, Lease, bool]] = []
         """When to look at which lease again, and whether because it ends then; a heap, in which
         leases that are forgotten stay until then."""
@@ -139,7 +138,7 @@ class LeaseRenewal:
                 try:
                     self._queues[length][lease] = None
                 except KeyError:  # the first of its length
-                    self._queues[length] = OrderedDict({lease: None})
+                    self._queues[length] = {lease: None}
             if due < self._wakes_at:
                 self._wake_locked(due)
 
@@ -160,8 +159,9 @@ class LeaseRenewal:
         """Renews this lease no more; a renewal that is under way may still finish."""
         with self._lock:
             lease.call, lease.until = None, -NEVER
-            if lease.length in self._queues:  # it is not, in a forked child
-                self._queues[lease.length].pop(lease, None)
+            queue = self._queues.get(lease.length)
+            if queue is not None:  # it is, in a forked child
+                queue.pop(lease, None)
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -188,10 +188,12 @@ class LeaseRenewal:
     def _seen_locked(self, now: float) -> list[Lease]:
         """The leases whose time to be looked at has come; queues that are empty are removed."""
         self._queues = {length: queue for length, queue in self._queues.items() if queue}
-        seen = []
+        seen: list[Lease] = []
         for queue in self._queues.values():
-            while queue and next(iter(queue)).due <= now:
-                seen.append(queue.popitem(last=False)[0])
+            due = list(takewhile(lambda lease: lease.due <= now, queue))
+            for lease in due:
+                del queue[lease]
+            seen += due
         while self._looks and self._looks[0][0] <= now:
             _, _, lease, is_end = heappop(self._looks)
             lease.is_watched = lease.is_watched and not is_end
