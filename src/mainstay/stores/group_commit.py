@@ -10,16 +10,19 @@ back with one call per event loop.
 from __future__ import annotations
 
 import queue
-import sys
 import threading
+from collections import Counter
 from contextlib import suppress
-from os import getpid
+from operator import attrgetter
+from sys import modules as _modules
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.errors import StoreUnavailable
 from mainstay.runtime.background import detached_thread
-from mainstay.runtime.fork import PROCESS, make_lock, reset_in_child
+from mainstay.runtime.context import BOUND, UNBOUND
+from mainstay.runtime.enclosing import enclosures
+from mainstay.runtime.fork import PROCESS, fork_mark, make_lock, reset_in_child
 from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ class Writer:
         self._url = url or name
         self._lock = make_lock()
         self._is_closed = False
+        self._here = fork_mark()
         self._reset()
         reset_in_child(self, Writer._reset)
 
@@ -67,24 +71,23 @@ class Writer:
 
     async def submit(self, step: Any, patience: float) -> Any:
         """The answer to a step; raises the error that the step raised."""
-        trio = sys.modules.get("trio")
+        trio = _modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
             return await trio.to_thread.run_sync(self._alone, step)
         if self._is_closed or clock.current is not clock.SYSTEM:
             # A closed store raises its own error; virtual time would jump past a thread.
             return self._alone(step)
-        if PROCESS.number != getpid():  # a child that was forked without hooks has no thread
+        if not self._here[0]:  # a child that was forked without hooks has no thread
             PROCESS.notice()
-        loop = sys.modules["asyncio"].get_running_loop()
+        loop = _modules["asyncio"].get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._turns[loop] = _Turn(loop)
             loop.call_soon(self._hand_over, turn, patience)
         item = _Waiting(step, turn)
         turn.items.append(item)
-        left = time_for(patience)
-        if left < patience:  # the deadline of this caller, and of no other step of the turn
-            item.timer = loop.call_later(left, self._give_up_on, item, shown(left, patience))
+        if BOUND.get() is not UNBOUND or enclosures():  # as time_for asks, without its frames
+            self._note_deadline(item, patience)
         await item
         answer, item.answer = item.answer, None
         if not isinstance(answer, BaseException):
@@ -92,6 +95,13 @@ class Writer:
         answers = [answer]
         del answer  # its traceback will have this frame
         return answer_of(answers)
+
+    def _note_deadline(self, item: _Waiting, patience: float) -> None:
+        """That of this caller, and of no other step of the turn."""
+        left = time_for(patience)
+        if left < patience:
+            give_up, limit = self._give_up_on, shown(left, patience)
+            item.timer = item.turn.loop.call_later(left, give_up, item, limit)
 
     def carry_out(self, steps: list[Any], patience: float) -> list[Any]:
         """The answers to steps of a thread, each an answer or an error.
@@ -342,7 +352,7 @@ class _Waiting:
     def cancel(self, msg: object = None) -> bool:
         """The task is cancelled; False if it goes on in any case, and the task has to see to it."""
         is_waiting = not self.is_done
-        cancelled = sys.modules["asyncio"].CancelledError
+        cancelled = _modules["asyncio"].CancelledError
         self.end(cancelled() if msg is None else cancelled(msg))
         return is_waiting
 
@@ -407,8 +417,17 @@ def _settle(items: list[Any], answers: list[Any]) -> None:
             left = items[number:]
             taken = [None] * (len(left) - len(answers))  # unless Ctrl+C came before it had its own
             item.turn.loop.call_soon(_settle, left, [*taken, *reversed(answers)])
+            _count_off(items[:number])
             raise
-        turn = item.turn
-        turn.left -= 1
+    _count_off(items)
+
+
+def _count_off(items: list[Any]) -> None:
+    """They have their answers; last, as a thread that waits for all of its own reads them then."""
+    for turn, count in Counter(map(_turn_of, items)).items():
+        turn.left -= count
         if not turn.left:
-            turn.end()  # last: a thread that waits for it reads the answers at once
+            turn.end()
+
+
+_turn_of = attrgetter("turn")

@@ -3,6 +3,10 @@
 Bounds for the work of a call that nothing goes wrong with; ratios of time are in bench/.
 """
 
+import asyncio
+import sys
+import threading
+
 import pytest
 
 from mainstay import Engine
@@ -50,3 +54,49 @@ def test_a_call_whose_key_is_known_says_one(charge):
     entered = costs(charge, "order-2", 5)
     assert statements(entered) == 1
     assert len(entered) <= 36
+
+
+CALLERS, CALLS = 64, 10
+
+
+@pytest.mark.req("NFR-041-02")
+def test_an_acknowledgement_of_many_tasks_costs_few_frames(tmp_path):
+    """A claim or a completion that shares its commit, in the loop's thread and in the writer's."""
+    entered, least = [], []
+
+    def watch(_frame, kind, argument):
+        is_lock = kind == "c_call" and argument.__qualname__ == "RLock.__enter__"  # in 3.14
+        if kind in ("call", "c_call") and not is_lock:
+            entered.append(kind)
+
+    async def crowd(charge, number):
+        async def caller(name):
+            for call in range(CALLS):
+                await charge(f"{number}-{name}-{call}", 5)
+
+        await asyncio.gather(*(caller(name) for name in range(CALLERS)))
+
+    async def run(charge):
+        for number in range(2):
+            await crowd(charge, number)
+        for number in range(3):
+            entered.clear()
+            sys.setprofile(watch)
+            try:
+                await crowd(charge, f"counted-{number}")
+            finally:
+                sys.setprofile(None)
+            least.append(len(entered) / (CALLERS * CALLS * 2))
+
+    threading.setprofile(watch)  # of the writer, which is started with the first step
+    try:
+        with Engine(f"sqlite:///{tmp_path}/kept.db", sinks=[], audit=False) as engine:
+
+            @engine.idempotent(key=lambda order, amount: order)
+            async def charge(order, amount):
+                return amount
+
+            asyncio.run(run(charge))
+    finally:
+        threading.setprofile(None)
+    assert min(least) <= 72
