@@ -94,10 +94,9 @@ print(sorted((set(FILES) - {OF_PYTHON!r}) & set(sys.modules)))
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-@pytest.mark.parametrize("library", ["httpx", "requests"])
-def test_a_table_that_says_where_its_requests_are_names_every_place(library):
+def test_a_table_that_says_where_its_requests_are_names_every_place():
     """If its functions look into a module that it does not name, a POST would be repeated."""
-    file = importlib.import_module(f"mainstay.integrations.errors.{library}")
+    file = importlib.import_module("mainstay.integrations.errors.requests")
     source = inspect.getsource(file)
     calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call)]
     looks = [each.args[1].value for each in calls if ast.unparse(each.func) == "shared.frames"]
@@ -105,10 +104,20 @@ def test_a_table_that_says_where_its_requests_are_names_every_place(library):
     assert "__traceback__" not in source
 
 
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+def test_so_do_the_two_that_share_their_functions(library):
+    """They look into the modules of which they have the names, and these exist."""
+    file = importlib.import_module(f"mainstay.integrations.errors.{library}")
+    named = {each for each in vars(file.FINDER).values() if isinstance(each, str)}
+    assert named == file.TABLE.senders
+    for module in named:
+        importlib.import_module(module)
+
+
 def test_every_other_table_is_asked_about_each_failure():
-    """A new one that says where its requests are belongs into the test above."""
+    """A new one that says where its requests are belongs into the tests above."""
     files = {table(file) for file in FILES.values()}
-    assert {each.library for each in files if each.senders} == {"httpx", "requests"}
+    assert {each.library for each in files if each.senders} == {"httpx", "httpx2", "requests"}
 
 
 def test_each_package_finds_its_own_table():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import mainstay.integrations.errors.shared as shared
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.known.table import Entry
 
-_SENDER = "httpx._client"
-"""The module whose functions have the request."""
 _BASE = Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise")
 _POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
 _CONNECT = shared.connecting(shared.cause)
@@ -37,32 +33,47 @@ def _socks(error: Any) -> list[str]:
     return [str(error).removeprefix("Proxy Server could not connect: ")]
 
 
-def requests(sender: str, error: BaseException) -> list[object]:
-    """Those that a client was given or made for a redirect, in a traceback.
+class Finder:
+    """Finds requests in the tracebacks of a package: httpx, or httpx2, which has its modules."""
 
-    Args:
-        sender: the module of the client, `httpx._client` or `httpx2._client`.
-        error: what it has raised, or what has come through it.
-    """
-    found = [each.f_locals.get("request") for each in shared.frames(error, sender)]
-    return [each for each in found if attribute(each, "method") is not None]
+    def __init__(self, package: str) -> None:
+        self._client = f"{package}._client"
+        self._models = f"{package}._models"
+        self.senders = frozenset({self._client, self._models})
+
+    def request(self, error: BaseException) -> object:
+        """Of an error that is none of the package's: what was sent, or sent last."""
+        found = None
+        for each in shared.frames(error, self._client):
+            request = each.f_locals.get("request")
+            found = found if attribute(request, "method") is None else request
+        return found
+
+    def first(self, error: BaseException) -> object:
+        """What the call began with, if redirects have led to another method.
+
+        In the answer, also in the one whose body is read when the redirects are over; or in what
+        the client was given and what it made for a redirect.
+        """
+        answer = attribute(error, "response")
+        if answer is not None:
+            return shared.first_of(attribute(answer, "history"), attribute(answer, "request"))
+        begun = last = None
+        for each in shared.frames(error):
+            module = each.f_globals.get("__name__")
+            if module == self._models:
+                answer = each.f_locals.get("self")
+                history = attribute(answer, "history")
+                if history:
+                    return shared.first_of(history, attribute(answer, "request"))
+            elif module == self._client:
+                request = each.f_locals.get("request")
+                if attribute(request, "method") is not None:
+                    begun, last = begun or request, request
+        return shared.changed(begun, last)
 
 
-def request(sender: str, error: BaseException) -> object:
-    """Of an error that is none of httpx's."""
-    found = requests(sender, error)
-    return found[-1] if found else None
-
-
-def first(sender: str, error: BaseException) -> object:
-    """What the call began with, if a redirect has changed the method."""
-    response = attribute(error, "response")
-    if response is not None:
-        return shared.first_of(attribute(response, "history"), attribute(response, "request"))
-    found = requests(sender, error)
-    return shared.changed(found[0], found[-1]) if found else None
-
-
+FINDER = Finder("httpx")
 _PROXY = by_status(
     Cases(
         _socks,
@@ -167,9 +178,9 @@ TABLE = Table(
         **BEFORE,
     },
     packages=("httpx", "httpcore"),
-    request=partial(request, _SENDER),
-    first=partial(first, _SENDER),
-    senders=frozenset({_SENDER}),
+    request=FINDER.request,
+    first=FINDER.first,
+    senders=FINDER.senders,
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",
 )
 OTHER_VERSIONS = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Row, Same, Table
 from mainstay.integrations.errors import httpx
@@ -11,10 +9,6 @@ from mainstay.integrations.errors import httpx
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.known.table import Entry
-
-
-_SENDER = "httpx2._client"
-"""The module whose functions have the request."""
 
 
 def _renamed(name: str) -> str:
@@ -25,6 +19,8 @@ def _renamed(name: str) -> str:
 def _entry(entry: Entry) -> Entry:
     return Same(_renamed(entry.ancestor)) if isinstance(entry, Same) else entry
 
+
+FINDER = httpx.Finder("httpx2")
 
 TABLE = Table(
     "httpx2",
@@ -37,9 +33,9 @@ TABLE = Table(
         "httpx2.SSEError": Row(Kind.PERMANENT, "the answer is no stream of events"),
     },
     packages=("httpx2", "httpcore2"),
-    request=partial(httpx.request, _SENDER),
-    first=partial(httpx.first, _SENDER),
-    senders=frozenset({_SENDER}),
+    request=FINDER.request,
+    first=FINDER.first,
+    senders=FINDER.senders,
     retries=httpx.TABLE.retries,
 )
 OTHER_VERSIONS = tuple(_renamed(name) for name in httpx.OTHER_VERSIONS if name not in httpx.BEFORE)

@@ -26,6 +26,9 @@ def _first(error: BaseException) -> object:
         first = frame.f_locals.get("request")  # of `send`; `request` has one without headers of it
         if frame.f_code.co_name == "send":
             return shared.changed(first, last or _request(error))
+    for frame in shared.frames(error, "requests.models"):  # of a body that is read later
+        answer = frame.f_locals.get("self")
+        return shared.first_of(attribute(answer, "history"), attribute(answer, "request"))
     return None
 
 

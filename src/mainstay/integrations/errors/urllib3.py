@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Table, by_status
 from mainstay.integrations.errors import shared
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BASE = Row(Kind.UNKNOWN, "a base class, which urllib3 itself does not raise")
+_READERS = ("botocore.", "elastic_transport.", "requests.")
+"""Modules of clients that have urllib3 below, and read the body of an answer themselves."""
 _BROKEN = "the proxy refused or broke the connection; nothing was sent through it"
 _STATUS = re.compile(r"Tunnel connection failed: (\d{3})|too many (\d{3}) error responses")
 
@@ -44,7 +47,24 @@ def _request(error: BaseException) -> shared.Sent | None:
         names = frame.f_locals
         if "method" in names:
             return shared.Sent(names["method"], names.get("headers"))
-    return None
+    answer = _answer(error)
+    method = attribute(attribute(answer, "_original_response"), "_method")
+    return None if method is None else shared.Sent(method, None)
+
+
+def _answer(error: BaseException) -> object:
+    """The answer whose body was read after the pool had returned it; its headers are gone by then.
+
+    None if a client above reads it: that one knows the request.
+    """
+    found = None
+    for frame in shared.frames(error):
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(_READERS):
+            return None
+        if module == "urllib3.response" and found is None:
+            found = frame.f_locals.get("self")
+    return found
 
 
 def _first(error: BaseException) -> object:
