@@ -179,5 +179,7 @@ def test_two_numbers_of_tries_are_refused():
     """And what a queue cannot carry out."""
     with pytest.raises(UsageError, match="max_tries = 5 beside a policy of 3 attempts"):
         task(tried, three(), max_tries=5)
+    with pytest.raises(UsageError, match="policy = 'once': must be a RetryPolicy"):
+        task(tried, "once", max_tries=5)
     with pytest.raises(UsageError, match="does not carry out deadline"):
         task(tried, three(deadline=1.0))

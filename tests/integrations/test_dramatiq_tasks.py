@@ -203,6 +203,22 @@ def test_what_would_retry_by_two_rules_is_refused(broker):
         attach(broker, POLICY, store=None)
 
 
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (POLICY.replace(deadline=5.0), "fail: a queue does not carry out deadline of a policy"),
+        (POLICY.replace(attempt_timeout=5.0), "does not carry out attempt_timeout"),
+        ("once", "fail: policy = 'once': must be a RetryPolicy"),
+        (None, "policy = None: must be a RetryPolicy"),
+    ],
+)
+def test_a_policy_of_an_actor_that_cannot_be_carried_out_is_refused(broker, policy, text):
+    """Dramatiq logs what else a middleware raises, and the policy of the broker was used."""
+    with pytest.raises(UsageError, match=text):
+        failing(broker, ConnectionError("gone"), policy=policy)
+    assert not broker.actors
+
+
 def test_a_broker_without_dramatiqs_own_middleware_gets_ours():
     """Then nothing is replaced."""
     broker = attach(StubBroker(middleware=[]), POLICY, store=None)

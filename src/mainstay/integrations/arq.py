@@ -49,13 +49,13 @@ def task(
         >>> WorkerSettings.functions[0].max_tries
         3
     """
+    attempts, known_as = Attempts(policy, None), name or function.__qualname__
     if "max_tries" in options:
         raise UsageError(
             f"max_tries = {options['max_tries']!r} beside a policy of {policy.max_attempts}"
             " attempts: the policy decides",
             hint="leave it out",
         )
-    attempts, known_as = Attempts(policy, None), name or function.__qualname__
 
     @wraps(function)
     async def attempt(ctx: dict[Any, Any], *args: Any, **kwargs: Any) -> Any:

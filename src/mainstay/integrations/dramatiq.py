@@ -81,7 +81,11 @@ class Retries(dramatiq.middleware.Retries):
                 hint="leave them out; the policy has attempts, backoff and on",
             )
         if "policy" in actor.options:
-            self._own[actor.actor_name] = Attempts(actor.options["policy"], self._store)
+            try:
+                own = Attempts(actor.options["policy"], self._store)
+            except UsageError as error:
+                raise _Refused(f"{actor.actor_name}: {error.message}", hint=error.hint) from error
+            self._own[actor.actor_name] = own
 
     def before_process_message(self, _broker: Broker, message: MessageProxy) -> None:
         """Counts the attempt; one that is beyond the policy is not made."""
