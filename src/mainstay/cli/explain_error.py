@@ -29,13 +29,13 @@ MAX_SHOWN = 30
 )
 @click.argument("name", metavar="MODULE.CLASS")
 @click.option("--status", type=click.IntRange(100, 599), help="The HTTP status that it carries.")
-@click.option("--code", help="The error code that it carries.")
+@click.option("--code", help="The error code that it carries, or the errno of an OSError.")
 @json_option
 def command(name: str, status: int | None, code: str | None, as_json: bool) -> None:
     """Show whether an exception class is retried, and why."""
-    case = code if status is None else str(status)
-    table, lines = _found(name, case)
+    table, lines = _found(name, status, code)
     if as_json:
+        case = code if code is not None or status is None else str(status)
         write_json({"name": name, "table": table, "case": case, "rows": list(map(_plain, lines))})
         return
     from mainstay.cli.screen.console import Screen, fields
@@ -52,28 +52,23 @@ def command(name: str, status: int | None, code: str | None, as_json: bool) -> N
         screen.show(more)
 
 
-def _found(name: str, case: str | None) -> tuple[str, list[Line]]:
+def _found(name: str, status: int | None, code: str | None) -> tuple[str, list[Line]]:
     """The table that knows the class, empty if none does, and the rows that apply."""
     import mainstay.integrations.errors  # noqa: F401 -- tables are found by it
-    from mainstay.core.known.listing import Line, lines_of
+    from mainstay.core.known.listing import lines_of, lines_of_carried
     from mainstay.core.known.registry import REGISTRY
-    from mainstay.core.known.table import Cases
 
     found = REGISTRY.entry_named(name)
     cls = _loaded(name) if found is None else None
     if cls is not None:
         found = REGISTRY.entry_of(cls)
     if found is None:
-        return "", [_by_type(name, cls, case)]
+        return "", _by_type(name, cls, status, code)
     table, owner, entry = found
     ancestor = "" if owner == name else owner
-    if case is not None:
-        while isinstance(entry, Cases):
-            row = entry.of_case(case)
-            if row is not None:
-                return table.library, [Line(name, f"{entry.of} {case}", row, ancestor)]
-            entry = entry.otherwise
-    return table.library, list(lines_of(name, entry, ancestor))
+    if status is None and code is None:
+        return table.library, list(lines_of(name, entry, ancestor))
+    return table.library, lines_of_carried(name, entry, ancestor, status, code)
 
 
 def _loaded(name: str) -> type[BaseException] | None:
@@ -88,10 +83,12 @@ def _loaded(name: str) -> type[BaseException] | None:
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
-def _by_type(name: str, cls: type[BaseException] | None, case: str | None) -> Line:
+def _by_type(
+    name: str, cls: type[BaseException] | None, status: int | None, code: str | None
+) -> list[Line]:
+    """Of a class without a table: its type, its status, or the errno of an OSError."""
     from mainstay.core.known.listing import Line
-    from mainstay.core.known.table import Row
-    from mainstay.core.retry.kinds import kind_of
+    from mainstay.core.retry.kinds import ERRNOS, is_decided_by_errno
 
     if cls is None:
         near = _nearest(name)
@@ -102,11 +99,51 @@ def _by_type(name: str, cls: type[BaseException] | None, case: str | None) -> Li
             hint="write the name as a traceback does, such as httpx.ReadTimeout; for a library"
             " without a table, install it where mainstay runs",
         )
+    if issubclass(cls, BaseExceptionGroup):
+        return [Line(name, "", None)]
+    if status is not None or not is_decided_by_errno(cls):
+        return [_judged(name, "" if status is None else f"status {status}", _made(cls, status))]
+    if code is not None:
+        number = _errno(code)
+        return [_judged(name, f"errno {code}", _made(cls, errno=number))]
+    numbered = [_judged(name, f"errno {each}", _made(cls, errno=ERRNOS[each])) for each in ERRNOS]
+    return [*numbered, _judged(name, "otherwise", _made(cls))]
+
+
+def _made(
+    cls: type[BaseException], status: int | None = None, errno: int | None = None
+) -> BaseException:
+    """One of the class, as a library that raises it would have made it."""
+    if cls is OSError and errno is not None:
+        return OSError(errno, "")  # of the class that Python has for the number
     failure: Any = cls.__new__(cls)
-    if case is not None and case.isdigit():
-        failure.status_code = int(case)
-    known = kind_of(failure)
-    return Line(name, "", Row(known.kind, known.reason, ambiguous=known.is_ambiguous))
+    if status is not None:
+        failure.status_code = status
+    if errno is not None:
+        failure.errno = errno
+    return failure  # type: ignore[no-any-return]  # Any, for what it is given
+
+
+def _errno(code: str) -> int:
+    import errno
+
+    number = int(code) if code.isdecimal() else getattr(errno, code, None)
+    if not isinstance(number, int):
+        raise CommandError(
+            f"--code {code}: this system has no errno of that name",
+            hint="the errno of an OSError decides, such as --code EHOSTUNREACH or --code 113",
+        )
+    return number
+
+
+def _judged(name: str, case: str, failure: BaseException) -> Line:
+    """What a policy without rules makes of a failure."""
+    from mainstay.core.known.listing import Line
+    from mainstay.core.known.table import Row
+    from mainstay.core.retry.classify import Rules, classify
+
+    found = classify(failure, Rules())
+    return Line(name, case, Row(found.kind, found.reason, ambiguous=found.is_ambiguous))
 
 
 def _nearest(name: str) -> str:
@@ -145,8 +182,10 @@ _UNSAFE = "; not a POST or PATCH without an Idempotency-Key"
 
 def _fields(name: str, table: str, line: Line) -> list[tuple[str, str]]:
     retried = f"{_REPEATED}{_UNSAFE if line.is_ambiguous else ''}" if line.is_retried else "no"
+    if line.is_retried is None:
+        retried = "as that"
     carried = "the request may have been carried out" if line.is_ambiguous else "no"
-    known = f"the table of {table}" if table else "its type"
+    known = f"the table of {table}" if table else "what it carries" if line.case else "its type"
     if line.ancestor:
         known += f", by its ancestor {line.ancestor}"
     return [

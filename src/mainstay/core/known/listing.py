@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.known.kind import RETRIED_KINDS
-from mainstay.core.known.table import Cases, Inner, Row, Same
+from mainstay.core.known.table import Cases, Inner, Row, Same, status_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +75,47 @@ def lines_of(name: str, entry: Entry, ancestor: str = "") -> Iterator[Line]:
             yield Line(name, _wrapped(entry), None, ancestor)
         entry, is_first = entry.otherwise, False
     yield Line(name, "" if is_first else "otherwise", entry, ancestor)
+
+
+def lines_of_carried(
+    name: str, entry: Entry, ancestor: str, status: int | None, code: str | None
+) -> list[Line]:
+    """The row of an exception that carries this status and this code, as a policy finds it.
+
+    All that are left if it may wrap another, since that one decides.
+
+    >>> from mainstay.core.known.table import by_status
+    >>> lines_of_carried("acme.Refused", by_status(), "", 503, None)[0].why
+    'status 503'
+    """
+    first, is_open = entry, False
+    while not isinstance(entry, Row):
+        assert not isinstance(entry, Same), "what is `Same` was followed"
+        if isinstance(entry, Inner):
+            is_open = True
+            break
+        for case in _cases_in(entry, status, code):
+            row = entry.row_of((case,))
+            if row is not None:
+                return [Line(name, f"{entry.of} {case}", row, ancestor)]
+        entry = entry.otherwise
+    if status is not None and status >= 400 and not is_open:
+        return [Line(name, f"status {status}", status_row(status), ancestor)]
+    if is_open:
+        return list(lines_of(name, entry, ancestor))
+    assert isinstance(entry, Row), "the end of a chain"
+    asked = f"code {code}" if status is None else f"status {status}"
+    return [Line(name, "" if entry is first else f"{asked}, which no row has", entry, ancestor)]
+
+
+def _cases_in(cases: Cases, status: int | None, code: str | None) -> list[str]:
+    """What these cases would read of it; a code before a status, as the tables read them."""
+    given = "" if status is None else str(status)
+    if cases.of == "status":  # a number is taken for one, whichever option has it
+        found = [given or code or ""]
+        return found if found[0].isdecimal() else []
+    found = [] if code is None else [code]
+    return [*found, given] if given and cases.reads_status else found
 
 
 def _wrapped(entry: Inner) -> str:

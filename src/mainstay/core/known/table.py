@@ -107,6 +107,11 @@ class Cases:
         prefixes = [name[:-1] for name in self._exact if name.endswith("*")]
         self._prefixes = tuple(sorted(prefixes, key=len, reverse=True))
 
+    @property
+    def reads_status(self) -> bool:
+        """Whether an HTTP status is among what is read."""
+        return any(row.why in _ANY_STATUS for row in self.rows.values())
+
     def cases(self, exception: BaseException) -> tuple[str, ...]:
         """What the exception carries, as text; nothing if it cannot be read."""
         found = []
@@ -334,7 +339,7 @@ def by_status(
     own: dict[str | int, Row] = {status: status_row(status) for status in STATUS_KINDS}
     own |= {f"{why[7]}*": Row(Kind.PERMANENT, why) for why in _ANY_STATUS}
     own.update([*(rows or {}).items()])
-    nothing = otherwise or Row(Kind.UNKNOWN, "no status is known")
+    nothing = otherwise or Row(Kind.UNKNOWN, "no status of a failure")
     if read is None:
         return _Statuses(_status, own, otherwise=nothing, of="status")
     return Cases(read, own, otherwise=nothing, of="status")

@@ -149,6 +149,8 @@ _BY_ERRNO = {
     number: shared(Known(kind, f"errno {errno.errorcode[number]}"))
     for number, kind in _errno_table().items()
 }
+ERRNOS = {errno.errorcode[number]: number for number in _BY_ERRNO}
+"""The errnos that decide, by name; those of this system."""
 _SETTLED_OSERRORS = (ConnectionError, TimeoutError)
 
 
@@ -165,6 +167,17 @@ def _kind_of_oserror(exception: OSError) -> Known:
         return facts.known
     number = number_of(exception, "errno")
     return facts.of_instance if number is None else _BY_ERRNO.get(number, facts.of_instance)
+
+
+def is_decided_by_errno(cls: type[BaseException]) -> bool:
+    """Whether the class leaves it to the number that an instance carries.
+
+    >>> is_decided_by_errno(OSError), is_decided_by_errno(FileNotFoundError)
+    (True, False)
+    """
+    facts = _facts[cls]
+    is_own = issubclass(cls, OSError) and not facts.has_foreign_numbers
+    return is_own and not facts.is_wrapper and facts.known.kind is Kind.UNKNOWN
 
 
 def number_of(exception: OSError, name: str) -> int | None:

@@ -95,7 +95,7 @@ _API = "google.api_core.exceptions."
 _CALL = Cases(
     _cases,
     {**_REASONS, **_CLASSES},
-    otherwise=by_status(Row(Kind.UNKNOWN, "no status is known"), read=_code),
+    otherwise=by_status(read=_code),
     of="class or reason",
 )
 
