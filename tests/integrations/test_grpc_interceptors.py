@@ -203,6 +203,76 @@ def test_a_future_is_not_waited_for(server, intercepted):
     call.cancel()
 
 
+class Done:
+    """A call of grpc that has failed at once."""
+
+    def done(self):
+        return True
+
+    def result(self):
+        raise AssertionError("nobody waits for it here")
+
+
+def test_a_future_that_has_failed_at_once_is_not_repeated():
+    """It does so on a port where nobody listens, on some days; the caller was held then."""
+    calls, done = [], Done()
+
+    class MultiCallable:
+        def future(self):
+            def continuation(_details, _request):
+                calls.append(1)
+                return done
+
+            return continuation
+
+    details = grpc.aio.ClientCallDetails("/t.T/echo", None, None, None, None)
+    made = hands.ClientInterceptor(three())
+    assert made.intercept_unary_unary(MultiCallable().future(), details, b"") is done
+    assert calls == [1]
+
+
+def test_grpc_makes_a_future_in_the_function_of_that_name(server, intercepted, monkeypatch):
+    """By which it is known; the program still gets the call itself."""
+    kinds = []
+    known = hands._is_future
+    monkeypatch.setattr(hands, "_is_future", lambda made: kinds.append(known(made)) or kinds[-1])
+    echo = intercepted(three()).unary_unary("/t.T/echo")
+    assert echo.future(b"x", timeout=60).result() == b"x"
+    assert echo(b"x", timeout=60) == b"x"
+    assert echo.with_call(b"x", timeout=60)[0] == b"x"
+    assert kinds == [True, False, False]
+
+
+@pytest.mark.parametrize("field", ["deadline", "attempt_timeout"])
+def test_a_call_that_is_not_repeated_has_the_limit_of_the_policy(server, intercepted, field):
+    """A stream, and a future; the shorter one counts."""
+    policy = three(**{field: 300.0})
+    channel = intercepted(policy)
+    with pytest.raises(grpc.RpcError):
+        list(channel.unary_stream("/t.T/stream")(b""))
+    channel.unary_unary("/t.T/echo").future(b"").result()
+    channel.unary_unary("/t.T/echo").future(b"", timeout=100).result()
+    with deadline.within(200):
+        channel.unary_unary("/t.T/echo").future(b"").result()
+
+    async def work(channel):
+        return [each async for each in channel.unary_stream("/t.T/stream")(b"")]
+
+    with pytest.raises(grpc.aio.AioRpcError):
+        in_aio(server, work, policy)
+    limits = [round(each, -2) for each in server.left]
+    assert limits == [300.0, 300.0, 100.0, 200.0, 300.0]
+
+
+def test_so_has_one_of_an_operation(server, intercepted):
+    """The policy is that of the engine."""
+    with Engine(policies=[three(name="short", deadline=300.0)], operations={"o": "short"}) as made:
+        channel = intercepted(made, operation="o")
+        with pytest.raises(grpc.RpcError):
+            list(channel.unary_stream("/t.T/stream")(b""))
+    assert round(server.left[0], -2) == 300.0
+
+
 def test_without_a_policy_one_attempt_is_made(server, intercepted):
     """The deadline is handed on all the same."""
     with deadline.within(30), pytest.raises(grpc.RpcError):
@@ -234,6 +304,29 @@ SERVICE_CONFIG = {
         }
     ]
 }
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        "",
+        "no JSON",
+        "[]",
+        "null",
+        7,
+        '{"methodConfig": null}',
+        '{"methodConfig": 7}',
+        '{"methodConfig": [null, 7]}',
+        '{"methodConfig": [{"retryPolicy": null}]}',
+        '{"methodConfig": [{"retryPolicy": []}]}',
+        '{"methodConfig": [{"retryPolicy": {"maxAttempts": "x"}}]}',
+        b'{"methodConfig": []}',
+    ],
+)
+def test_a_service_config_without_retries_multiplies_nothing(config):
+    """What grpc ignores, or refuses itself, does not keep the interceptor from being made."""
+    assert hands.configured_attempts([("grpc.service_config", config)]) == 1
 
 
 def test_grpcs_own_retries_multiply_ours_and_are_named_once(server, monkeypatch):

@@ -40,8 +40,8 @@ class ClientInterceptor(
 ):
     """An interceptor for `grpc.intercept_channel(channel, ...)`.
 
-    A call that is made with `.future()` ends at the deadline and is not repeated: nothing waits for
-    it here.
+    A call that is made with `.future()`, and one with a stream on a side, is not repeated: nothing
+    waits for it here. It ends at the deadline, and at the limits of the policy.
 
     Args:
         retry: a RetryPolicy, an Engine, or an operation of one; None for one attempt.
@@ -74,24 +74,32 @@ class ClientInterceptor(
     ) -> Any:
         """Makes the call, as often as the policy allows."""
         calls, numbers = self._outgoing.calls, count(1)
-        if calls is None:
-            return continuation(self._outgoing.details(details, 1), request)
+        if calls is None or _is_future(continuation):
+            return self._once(continuation, details, request)
 
         def attempt() -> Any:
             call = continuation(self._outgoing.details(details, next(numbers)), request)
-            if call.done():  # one of .future() is under way
-                call.result()
+            call.result()
             return call
 
         attempt.__qualname__ = "grpc"  # what notes and events call it
         return calls.call(attempt)
 
     def _once(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
-        return continuation(self._outgoing.details(details, 1), requests)
+        return continuation(self._outgoing.only_details(details), requests)
 
     intercept_unary_stream: Any = _once
     intercept_stream_unary: Any = _once
     intercept_stream_stream: Any = _once
+
+
+def _is_future(continuation: Callable[..., Any]) -> bool:
+    """Whether the program waits for the call later; grpc hands over both kinds by one method.
+
+    What grpc returns does not show it: a future may be done at once, as on a port where nobody
+    listens, and to repeat it would hold the caller.
+    """
+    return "future" in getattr(continuation, "__qualname__", "").split(".")
 
 
 def aio_interceptors(
@@ -138,7 +146,7 @@ class _AioOnce:
         self._outgoing = outgoing
 
     async def once(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
-        return await continuation(self._outgoing.details(details, 1), requests)
+        return await continuation(self._outgoing.only_details(details), requests)
 
 
 class _AioUnaryStream(_AioOnce, grpc.aio.UnaryStreamClientInterceptor):
@@ -182,11 +190,16 @@ class _Outgoing(Outgoing):
         inside = configured_attempts(options) - 1
         self.warn_of_retries("grpc", inside, "add NO_RETRIES to the options of the channel")
 
-    def details(self, given: Any, attempt: int) -> _Details:
+    def only_details(self, given: Any) -> _Details:
+        """The details of a call that is made once: the policy does not call it, and limits it."""
+        policy: Any = getattr(self.calls, "policy", self.calls)
+        limits = [getattr(policy, name, None) for name in ("deadline", "attempt_timeout")]
+        return self.details(given, 1, min([each for each in limits if each], default=None))
+
+    def details(self, given: Any, attempt: int, limit: float | None = None) -> _Details:
         """The details of a call for one attempt."""
-        timeout, left = given.timeout, deadline.remaining()
-        if left is not None:
-            timeout = max(0.0, left if timeout is None else min(timeout, left))
+        limits = [each for each in (given.timeout, deadline.remaining(), limit) if each is not None]
+        timeout = max(0.0, min(limits)) if limits else None
         metadata = given.metadata
         if self._trusted:
             pairs = (*(metadata or ()), (_ATTEMPT, str(attempt)))
@@ -211,12 +224,17 @@ def configured_attempts(options: Iterable[tuple[str, Any]]) -> int:
     >>> configured_attempts([("grpc.service_config", '{"methodConfig": []}')])
     1
     """
-    given = dict(options)
-    config = given.get("grpc.service_config")
-    if config is None or given.get("grpc.enable_retries", 1) == 0:
+    given = dict(options or ())
+    if given.get("grpc.enable_retries", 1) == 0:
         return 1
     from json import loads
 
-    methods = loads(config).get("methodConfig", ())
-    policies = [each.get("retryPolicy", {}) for each in methods]
-    return max([1, *(int(each.get("maxAttempts", 1)) for each in policies)])
+    try:
+        config = loads(given.get("grpc.service_config") or "{}")
+    except (TypeError, ValueError):  # grpc does not take it either
+        return 1
+    methods = config.get("methodConfig") if isinstance(config, dict) else None
+    methods = methods if isinstance(methods, list) else []
+    policies = [each.get("retryPolicy") for each in methods if isinstance(each, dict)]
+    attempts = [each.get("maxAttempts") for each in policies if isinstance(each, dict)]
+    return max([1, *(each for each in attempts if type(each) is int)])

@@ -26,6 +26,7 @@ class Handlers(grpc.GenericRpcHandler):
     def stream(self, request, context):
         """Some of an answer, and then a failure."""
         self.server.seen["stream"] += 1
+        self.server.left.append(context.time_remaining())
         yield b"some"
         context.abort(grpc.StatusCode.UNAVAILABLE, "broken off")
 
