@@ -13,7 +13,16 @@ from mainstay.core.known.http import status_of, unsafe_request
 from mainstay.core.known.kind import Kind, transient
 from mainstay.core.known.registry import REGISTRY, Registry
 from mainstay.core.known.resolve import DEPTH, codes_by_table, hint_by_table
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status, status_row
+from mainstay.core.known.table import (
+    Cases,
+    Inner,
+    OwnRetries,
+    Row,
+    Same,
+    Table,
+    by_status,
+    status_row,
+)
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
 from mainstay.core.retry.policy import Policy
@@ -338,6 +347,64 @@ def test_a_table_that_cannot_decide_is_refused(entry, text):
     """When it is made, with an example of what is right."""
     with pytest.raises(UsageError, match=text):
         Table("acme", {"acme.Loop": entry})
+
+
+ANY = Row(Kind.UNKNOWN, "any")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Row("overload", "full"), "Row: kind = 'overload': must be a Kind"),
+        (lambda: Row(Kind.OVERLOAD, None), "Row: why = None: must be a text"),
+        (lambda: Cases(str, {"q": "transient"}, otherwise=ANY), "the row of 'q' = 'transient'"),
+        (lambda: Cases("code", {}, otherwise=ANY), "Cases: read = 'code': must be a function"),
+        (lambda: Cases(str, {}, otherwise=None), "Cases: otherwise = None: must be a Row"),
+        (lambda: Inner("orig", otherwise=Same("acme.A")), "Inner: otherwise = "),
+        (lambda: Inner(None, otherwise=ANY), "Inner: read = None: must be a function"),
+        (lambda: OwnRetries(3, "turn it off"), "OwnRetries: made = 3"),
+        (lambda: Table("", {}), "library = '': must be a name"),
+        (lambda: Table("acme", {"other.A": ANY}), "'other.A': it is in none of packages"),
+        (lambda: Table("acme", {"A": ANY}, packages=("a",)), "it is in none of packages"),
+        (lambda: Table("acme", {7: ANY}), "it is in none of packages"),
+        (lambda: Table("acme", {"acme.A": ANY}, packages="acme"), "packages = 'acme'"),
+        (lambda: Table("acme", {}, packages=("",)), "packages = "),
+        (lambda: Table("acme", {"builtins.OSError": ANY}, packages=("builtins",)), "Python's own"),
+        (lambda: Table("acme", {}, hint="retry_after"), "Table: hint = 'retry_after'"),
+        (lambda: Table("acme", {}, own_retries=3), "own_retries = 3: must be an OwnRetries"),
+        (lambda: Table("acme", {}, key_headers="request-id"), "key_headers = 'request-id'"),
+        (lambda: Table("acme", {}, senders="acme"), "senders = 'acme'"),
+    ],
+)
+def test_what_no_failure_could_be_judged_by_is_refused(make, text):
+    """Where it is written, and not when a call fails, in the place of that failure."""
+    with pytest.raises(UsageError, match=text):
+        make()
+
+
+def test_the_headers_of_a_key_are_compared_in_lower_case():
+    """As a service documents them."""
+    assert Table("acme", {}, key_headers=["Request-ID"]).key_headers == ("request-id",)
+
+
+class Broken(Cases):
+    """A class of a user's own."""
+
+    def cases(self, exception):
+        raise LookupError(exception)
+
+
+def test_a_table_that_fails_does_not_hide_the_failure():
+    """The call fails with what it failed with, and is not repeated."""
+    entry = Broken(str, {}, otherwise=ANY)
+    REGISTRY.register(Table("broken", {"acme.errors.Busy": entry}, packages=("acme",)))
+    try:
+        answer = classify(Busy(), Rules(retry_on=transient))
+        assert (answer.kind, answer.retryable) == (Kind.UNKNOWN, False)
+        assert "the table of broken failed: LookupError" in answer.reason
+        assert kind_of(Busy()).table == "broken"
+    finally:
+        REGISTRY.unregister("broken")
 
 
 def test_the_status_of_a_parsed_response_is_read():

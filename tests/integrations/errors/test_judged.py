@@ -12,7 +12,8 @@ import pytest
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row, Same
 from mainstay.core.retry.kinds import kind_of
-from mainstay.integrations.errors import FILES, find, table
+from mainstay.errors import UsageError
+from mainstay.integrations.errors import FILES, find, register, table
 from tests.integrations.errors.walk import REAL_NAMES, ancestors_of, unjudged
 
 LIBRARIES = sorted(set(FILES.values()))
@@ -126,6 +127,12 @@ def test_each_package_finds_its_own_table():
         assert package in table(file).packages
         assert find(f"{package}.Anything") is table(file)
     assert find("collections.Counter") is None
+
+
+def test_what_is_no_table_is_not_registered():
+    """With an example of one."""
+    with pytest.raises(UsageError, match="'acme' is no Table"):
+        register("acme")
 
 
 def of_version(name, **attributes):

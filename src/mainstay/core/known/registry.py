@@ -10,7 +10,7 @@ from weakref import ref
 
 from mainstay.core.base.attributes import PerClass
 from mainstay.core.known.kind import qualified_name
-from mainstay.core.known.table import Same, Table
+from mainstay.core.known.table import Same, Table, covers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,14 +111,10 @@ class Registry:
 
     def tables(self, name: str) -> Iterator[Table]:
         """The tables of the library that a class is from, in the order in which they are asked."""
-        yield from [each for each in self._own if _covers(each.packages, name)]
+        yield from [each for each in self._own if covers(each.packages, name)]
         found = self.find(name)
         if found is not None:
             yield found
-
-
-def _covers(packages: tuple[str, ...], name: str) -> bool:
-    return any(name.startswith(f"{package}.") for package in packages)
 
 
 def _nothing(_name: str) -> Table | None:

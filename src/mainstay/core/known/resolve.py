@@ -11,7 +11,7 @@ from mainstay.core.known.http import (
     unsafe,
     unsafe_request,
 )
-from mainstay.core.known.kind import NOTHING_KNOWN, RETRIED_KINDS, Known, shared
+from mainstay.core.known.kind import NOTHING_KNOWN, RETRIED_KINDS, Kind, Known, shared
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, status_row
 
@@ -38,29 +38,31 @@ def known_by_table(
     """
     table, _, entry = found
     first, known = entry, None
-    while not isinstance(entry, Row):
-        if isinstance(entry, Cases):
-            cases = entry.cases(exception)
-            if cases:
-                key = table.library, entry, cases, entry is first
-                known = _known.get(key) or _by_cases(*key)
-        else:
-            assert isinstance(entry, Inner), "what is `Same` was followed"
-            inner = entry.of(exception)
-            if inner is not None and depth < DEPTH:
-                inside = kind_of(inner, depth + 1)
-                if inside.reason != NOTHING_KNOWN:
-                    known = _inside(table, inside, entry)
-        if known is not None:
-            break
-        entry = entry.otherwise
-    else:
+    try:
+        while not isinstance(entry, Row):
+            if isinstance(entry, Cases):
+                cases = entry.cases(exception)
+                if cases:
+                    key = table.library, entry, cases, entry is first
+                    known = _known.get(key) or _by_cases(*key)
+            else:
+                assert isinstance(entry, Inner), "what is `Same` was followed"
+                inner = entry.of(exception)
+                if inner is not None and depth < DEPTH:
+                    inside = kind_of(inner, depth + 1)
+                    if inside.reason != NOTHING_KNOWN:
+                        known = _inside(table, inside, entry)
+            if known is not None:
+                break
+            entry = entry.otherwise
+    except Exception as error:  # what is in a table is checked, unless it is of a user's own class
+        return _failed(table, error)
+    if known is None:
+        assert isinstance(entry, Row), "the end of the chain"
         carried = exception.__dict__
-        is_bare = "status_code" not in carried and "status" not in carried
-        if is_bare and carried.get("response") is None and KEEPS_SIGNALS[type(exception)]:
-            status = None  # as status_of finds, without a call
-        else:
-            status = status_of(exception)
+        has_own = "status_code" in carried or "status" in carried
+        is_bare = not has_own and carried.get("response") is None and KEEPS_SIGNALS[type(exception)]
+        status = None if is_bare else status_of(exception)  # which finds None then, without a call
         by_code = status is not None and status >= 400  # also of a user's own class derived from it
         row = entry if status is None or not by_code else status_row(status)
         stated = table.library, row, entry is first and not by_code, by_code
@@ -77,6 +79,12 @@ def known_by_table(
     ):
         return known
     return _of_request(table, known, exception)
+
+
+def _failed(table: Table, error: Exception) -> Known:
+    """What is known by a table that failed itself: it must not hide what the call failed with."""
+    reason = f"the table of {table.library} failed: {type(error).__name__}"
+    return Known(Kind.UNKNOWN, reason, table=table.library)
 
 
 def _of_request(table: Table, known: Known, exception: BaseException) -> Known:

@@ -23,13 +23,14 @@ from mainstay.core.known.http import (
     status_of_response,
 )
 from mainstay.core.known.kind import Kind
-from mainstay.errors import UsageError
+from mainstay.errors import Problem, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, TypeAlias
+    from typing import Any, TypeAlias, TypeVar
 
+    F = TypeVar("F")
     Entry: TypeAlias = "Row | Cases | Inner | Same"
 
 
@@ -43,6 +44,10 @@ class Row:
     __slots__ = ("ambiguous", "kind", "why")
 
     def __init__(self, kind: Kind, why: str, *, ambiguous: bool = False) -> None:
+        if type(kind) is not Kind or not isinstance(why, str):
+            is_kind = type(kind) is Kind
+            what = ("why", why, "a text") if is_kind else ("kind", kind, "a Kind")
+            raise _wrong("Row", *what, hint='such as Row(Kind.OVERLOAD, "the queue is full")')
         self.kind = kind
         self.why = why
         self.ambiguous = ambiguous
@@ -91,9 +96,12 @@ class Cases:
         otherwise: Entry,
         of: str = "code",
     ) -> None:
-        self.read = read
+        self.read = _function("Cases", "read", read)
+        for name, row in rows.items():
+            if not isinstance(row, Row):
+                raise _wrong("Cases", f"the row of {name!r}", row, "a Row")
         self.rows = rows
-        self.otherwise = otherwise
+        self.otherwise = _end("Cases", otherwise)
         self.of = of
         """What the cases are: "code", "status", "phase"; for people."""
         self.is_status = of == "status" and isinstance(otherwise, Row)
@@ -198,8 +206,8 @@ class Inner:
         otherwise: Entry,
         ambiguous: bool = False,
     ) -> None:
-        self.read = read
-        self.otherwise = otherwise
+        self.read = read if isinstance(read, str) else _function("Inner", "read", read)
+        self.otherwise = _end("Inner", otherwise)
         self.ambiguous = ambiguous
 
     def of(self, exception: BaseException) -> BaseException | None:
@@ -228,7 +236,7 @@ class OwnRetries:
     __slots__ = ("made", "off")
 
     def __init__(self, made: Callable[[Any], int | None], off: str) -> None:
-        self.made = made
+        self.made = _function("OwnRetries", "made", made)
         self.off = off
 
     def count(self, exception: BaseException) -> int:
@@ -275,8 +283,14 @@ class Table:
         senders: frozenset[str] | None = None,
     ) -> None:
         self.library = library
-        self.entries = _checked(library, entries)
-        self.packages = packages or (library,)
+        self.packages = _texts_of("packages", packages) or (library,)
+        self.entries = _checked(library, entries, self.packages)
+        functions = {"hint": hint, "request": request, "first": first}
+        for name, given in (functions | {"changes_nothing": changes_nothing}).items():
+            if given is not None:
+                _function("Table", name, given)
+        if own_retries is not None and not isinstance(own_retries, OwnRetries):
+            raise _wrong("Table", "own_retries", own_retries, "an OwnRetries")
         self.retries = retries
         self.hint = hint
         """Reads how long the other side asks to wait, where it is not in a Retry-After header:
@@ -295,9 +309,9 @@ class Table:
         self.key = key
         """What lets the services of this library be asked twice: a header, whose name has a hyphen,
         or what a call is given; for people."""
-        self.key_headers = key_headers
+        self.key_headers = tuple(map(str.lower, _texts_of("key_headers", key_headers)))
         """The headers, in lower case, with which a POST may be repeated if its answer was lost."""
-        self.senders = senders
+        self.senders = None if senders is None else frozenset(_texts_of("senders", senders))
         """The modules whose functions have what `request` and `first` look for in a traceback.
 
         Neither is asked then about a failure that came through none of these, and about one with a
@@ -309,9 +323,17 @@ class Table:
         return self.entries.get(f"{name.rpartition('.')[0]}.*") if found is None else found
 
 
-def _checked(library: str, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+def _checked(
+    library: str, entries: Mapping[str, Entry], packages: tuple[str, ...]
+) -> dict[str, Entry]:
+    if not isinstance(library, str) or not library:
+        raise _wrong("Table", "library", library, "a name")
     for name, entry in entries.items():
-        if not isinstance(entry, Row | Cases | Inner | Same):
+        if not isinstance(name, str) or not covers(packages, name):
+            problem = f"it is in none of packages={packages!r}, so no error would be found by it"
+        elif name.startswith("builtins."):
+            problem = "Python's own errors are of no table; `classify` of a policy gives them kinds"
+        elif not isinstance(entry, Row | Cases | Inner | Same):
             problem = f"{entry!r} is no Row, Cases, Inner or Same"
         elif isinstance(entry, Same) and isinstance(entries.get(entry.ancestor, entry), Same):
             problem = f"Same({entry.ancestor!r}) names no entry of the table with an answer"
@@ -319,9 +341,42 @@ def _checked(library: str, entries: Mapping[str, Entry]) -> dict[str, Entry]:
             continue
         raise UsageError(
             f"table {library!r}, {name!r}: {problem}",
-            hint='entries such as {"acme.Busy": Row(Kind.OVERLOAD, "the queue is full")}',
+            hint='entries such as {"acme.Busy": Row(Kind.OVERLOAD, "the queue is full")}, with'
+            ' packages=("acme",)',
         )
     return dict(entries)
+
+
+def covers(packages: tuple[str, ...], name: str) -> bool:
+    """Whether a class is of one of the packages.
+
+    >>> covers(("acme",), "acme.client.Busy"), covers(("acme",), "acmes.Busy")
+    (True, False)
+    """
+    return any(name.startswith(f"{package}.") for package in packages)
+
+
+def _end(what: str, otherwise: Entry) -> Entry:
+    if isinstance(otherwise, Row | Cases | Inner):
+        return otherwise
+    raise _wrong(what, "otherwise", otherwise, "a Row, Cases or Inner")
+
+
+def _function(what: str, field: str, given: F) -> F:
+    if callable(given):
+        return given
+    raise _wrong(what, field, given, "a function of the exception")
+
+
+def _texts_of(field: str, given: Iterable[str]) -> tuple[str, ...]:
+    texts = () if isinstance(given, str) else tuple(given)
+    if isinstance(given, str) or not all(isinstance(each, str) and each for each in texts):
+        raise _wrong("Table", field, given, "texts", hint=f'such as {field}=("acme",)')
+    return texts
+
+
+def _wrong(what: str, field: str, value: object, allowed: str, hint: str = "") -> UsageError:
+    return UsageError(f"{what}: {Problem(field, value, allowed)}", hint=hint)
 
 
 def by_status(

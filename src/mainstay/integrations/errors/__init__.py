@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
+from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,6 +129,11 @@ def register(table: Table) -> None:
     Classification(overload, retryable, 'the queue is full')
     >>> unregister("shop")
     """
+    if not isinstance(table, Table):
+        raise UsageError(
+            f"{table!r} is no Table",
+            hint='such as Table("acme", {"acme.Busy": Row(Kind.OVERLOAD, "the queue is full")})',
+        )
     REGISTRY.register(table)
 
 
