@@ -313,6 +313,95 @@ def test_the_async_sources_of_sqlalchemy(postgres_url):
     asyncio.run(main())
 
 
+def autocommit_sources(url, **options):
+    """Those that SQLAlchemy knows of, by its engine or by an option."""
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", **options)
+    plain = sqlalchemy.create_engine(url, **options)
+    optional = plain.execution_options(isolation_level="AUTOCOMMIT")
+    connection = plain.connect().execution_options(isolation_level="AUTOCOMMIT")
+    yield from (engine, optional, connection)
+    yield from (sessionmaker(engine), Session(optional), Session(connection))
+    connection.close()
+    engine.dispose()
+    plain.dispose()
+
+
+def test_autocommit_is_refused_by_sqlalchemy(path):
+    """Nothing would be rolled back: each attempt would leave its statements behind."""
+    for source in autocommit_sources(f"sqlite:///{path}"):
+        with pytest.raises(mainstay.UsageError, match="in autocommit"):
+            for_sqlalchemy.run_transaction(source, pytest.fail, policy=POLICY)
+
+
+def test_so_is_autocommit_of_the_driver(postgres_url):
+    """A connection knows it, and SQLAlchemy does not; an option may turn it off."""
+    url, options = scheme(postgres_url, "psycopg"), {"connect_args": {"autocommit": True}}
+    engine = sqlalchemy.create_engine(url, **options)
+    with pytest.raises(mainstay.UsageError, match="in autocommit"):
+        for_sqlalchemy.run_transaction(engine, pytest.fail, policy=POLICY)
+    engine.dispose()
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+    usual = engine.execution_options(isolation_level="SERIALIZABLE")
+    one = sqlalchemy.text("SELECT 1")
+    for source in (usual, sessionmaker(usual)):
+        run = for_sqlalchemy.run_transaction
+        assert run(source, lambda used: used.execute(one).scalar(), policy=POLICY) == 1
+    engine.dispose()
+
+
+def test_so_is_autocommit_of_what_is_async(postgres_url):
+    """An engine, a connection, a session."""
+    from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+    async def never(used):
+        pytest.fail("it must not be called")
+
+    async def main():
+        engine = create_async_engine(scheme(postgres_url, "asyncpg"), isolation_level="AUTOCOMMIT")
+        async with engine.connect() as connection, AsyncSession(engine) as session:
+            for source in (engine, connection, session, async_sessionmaker(engine)):
+                with pytest.raises(mainstay.UsageError, match="in autocommit"):
+                    await for_sqlalchemy.arun_transaction(source, never, policy=POLICY)
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
+def test_a_session_with_several_engines_chooses_by_the_statement(engine):
+    """What it will choose is not known before."""
+    session = Session(binds={Account: engine})
+    assert for_sqlalchemy.run_transaction(session, lambda _: 42, policy=POLICY) == 42
+
+
+@pytest.mark.parametrize("ends", ["rollback", "commit"])
+def test_a_function_that_ends_the_transaction_has_the_error_of_that(engine, ends):
+    """COMMIT was never sent, so nothing is unknown about it."""
+
+    def end(used):
+        used.execute(sqlalchemy.insert(Account).values(id=7, n=1))
+        getattr(used, ends)()
+
+    for source in (engine, sessionmaker(engine)):
+        with pytest.raises(sqlalchemy.exc.InvalidRequestError, match=r"closed|inactive"):
+            for_sqlalchemy.run_transaction(source, end, policy=POLICY)
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.delete(Account))
+
+
+def test_so_has_an_async_one(postgres_url):
+    async def end(used):
+        await used.execute(sqlalchemy.text("SELECT 1"))
+        await used.rollback()
+
+    async def main():
+        engine = create_async_engine(scheme(postgres_url, "asyncpg"))
+        with pytest.raises(sqlalchemy.exc.InvalidRequestError, match=r"closed|inactive"):
+            await for_sqlalchemy.arun_transaction(engine, end, policy=POLICY)
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
 def test_the_time_that_is_left_limits_the_wait_for_a_lock_of_sqlite(path):
     """It is restored afterwards, and a shorter one of the connection stays."""
     seen = []

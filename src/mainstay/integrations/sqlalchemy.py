@@ -174,6 +174,7 @@ def _on_error(context: ExceptionContext) -> None:
 
 
 def _once(used: Any, function: Callable[[Any], R], runs: Runs, number: int) -> R:
+    _refuse_autocommit(used)
     own = _Own()
     try:
         with ExitStack() as bounds, used.begin() as transaction:
@@ -182,7 +183,8 @@ def _once(used: Any, function: Callable[[Any], R], runs: Runs, number: int) -> R
                 value = function(used)
                 if isinstance(used, Session):
                     used.flush()  # its statements are not those of COMMIT
-            runs.commits(number)
+            if transaction.is_active:  # of one that the function has ended COMMIT is never sent
+                runs.commits(number)
             transaction.commit()
     except _FAILURES as error:
         own.reraise()
@@ -193,6 +195,7 @@ def _once(used: Any, function: Callable[[Any], R], runs: Runs, number: int) -> R
 
 
 async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs, number: int) -> R:
+    _refuse_autocommit(getattr(used, "sync_session", None) or used.sync_connection)
     own = _Own()
     try:
         async with AsyncExitStack() as bounds, used.begin() as transaction:
@@ -201,7 +204,8 @@ async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs,
                 value = await function(used)
                 if hasattr(used, "flush"):
                     await used.flush()
-            runs.commits(number)
+            if transaction.is_active:
+                runs.commits(number)
             await transaction.commit()
     except _FAILURES as error:
         own.reraise()
@@ -209,6 +213,28 @@ async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs,
         raise
     runs.committed()
     return value
+
+
+def _refuse_autocommit(used: Session | Connection) -> None:
+    """Refuses what would leave the statements of a failed attempt applied: nothing is rolled back.
+
+    SQLAlchemy knows what it was asked for; what a driver was, only its connection does.
+    """
+    try:
+        bind = used.get_bind() if isinstance(used, Session) else used
+    except UnboundExecutionError:  # a session that has several, and chooses by the statement
+        return
+    on_connect = getattr(bind.dialect, "_on_connect_isolation_level", None)
+    asked = bind.get_execution_options().get("isolation_level", on_connect) == "AUTOCOMMIT"
+    if not asked and isinstance(bind, sqlalchemy.Connection) and bind.dialect.name != "sqlite":
+        asked = getattr(bind.connection.driver_connection, "autocommit", None) is True
+    if asked:
+        raise UsageError(
+            "the engine or connection is in autocommit: each statement would be a transaction of"
+            " its own, and stay applied if a later one fails",
+            hint="hand over one without isolation_level='AUTOCOMMIT', such as"
+            " engine.execution_options(isolation_level='READ COMMITTED')",
+        )
 
 
 class _Own:
