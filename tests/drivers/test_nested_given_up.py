@@ -445,6 +445,51 @@ def test_five_tasks_on_one_shared_task_all_stand_back():
     assert {type(each) for each in ended} == {ConnectionError}
 
 
+def test_tasks_on_one_shared_task_all_name_the_retry_that_gave_up():
+    """One that stands back marks the failure too, and is no retry inside its siblings."""
+    service = Service()
+
+    async def main():
+        shared = asyncio.create_task(POLICY(service.coloured)())
+
+        @attempts(4)
+        async def outer():
+            return await asyncio.shield(shared)
+
+        return await asyncio.gather(*(outer() for _ in range(5)), return_exceptions=True)
+
+    with collected() as texts:
+        asyncio.run(main())
+    assert service.calls == 3
+    (only,) = texts
+    assert "coloured retries inside" in only
+    assert "outer: avoided 3 x 4 = 12 calls" in only
+
+
+def test_a_retry_that_stands_back_names_the_one_further_in_to_the_next():
+    """Also through a pickle: what made the attempts is what is named, at every level."""
+    service = Service()
+
+    def leaf():
+        return service()
+
+    @attempts(2)
+    def between():
+        return POLICY(leaf)()
+
+    @attempts(4)
+    def outer():
+        try:
+            between()
+        except ConnectionError as error:
+            raise pickle.loads(pickle.dumps(error)) from None
+
+    with collected() as texts, pytest.raises(ConnectionError):
+        outer()
+    assert any("leaf retries inside" in each and "3 x 4 = 12 calls" in each for each in texts)
+    assert not any("between retries inside" in each for each in texts)
+
+
 def test_recursion_in_threads_calls_the_leaf_as_often_as_one_policy_allows():
     """Another call of the same function counts."""
     service = Service()

@@ -157,8 +157,8 @@ class Care:
         self.counts: dict[Kind, int] = {}
         self.own = -1
         self.has_own_end = True
-        self.inside = 0
-        """The attempts of an inner retry that has given up."""
+        self.inside: GaveUp | None = None
+        """The mark of an inner retry that has given up."""
         self.refusal: NestedRetryError | None = None
         """What is raised if retries meet under a policy that refuses that."""
         self.last: tuple[Outcome, Classification] | None = None
@@ -283,20 +283,18 @@ class Care:
     def _stand_back(self, mark: GaveUp) -> Generator[Effect, Answer, Stop | None]:
         """What is made of a failure that a retry further in has given up on."""
         plan, mode = self.plan, self.plan.policy.nested
-        self.inside = made = mark.made
+        self.inside, made = mark, mark.made
         if self.builder is not None:
             self.builder.record_answer({"inner": made})
         if mode == "refuse":
-            self.refusal = NestedRetryError(
-                mark.operation or _UNNAMED, plan.operation, made, self.limit
-            )
+            self.refusal = NestedRetryError(mark.by or _UNNAMED, plan.operation, made, self.limit)
             return REFUSED
         if mode != "allow":
             yield self._product(mark, "up to" if mode == "warn" else "avoided")
         return GIVEN_UP_INSIDE if mode == "collapse" else None
 
     def _product(self, mark: GaveUp, word: str) -> Warn:
-        inner, outer, n, m = mark.operation or _UNNAMED, self.plan.operation, mark.made, self.limit
+        inner, outer, n, m = mark.by or _UNNAMED, self.plan.operation, mark.made, self.limit
         text = (
             f"{inner} retries inside {outer}: {word} {n} x {m} = {n * m} calls; retry in one place,"
             f' or set nested="allow" in the policy of {outer} if both are meant'
@@ -438,10 +436,12 @@ class Care:
             return _caused(self.refusal, outcome)
         error = self._final_error(outcome, stop, attempt)
         if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
-            inside = self.inside if stop is GIVEN_UP_INSIDE else 0
+            inside, by = 0, ""
+            if stop is GIVEN_UP_INSIDE and self.inside is not None:
+                inside, by = self.inside.made, self.inside.by
             is_mark = self._has_given_up(verdict, attempt, stop)
             why = after_retries(verdict.note) if stop is NOT_RETRYABLE else ""
-            self.plan.note(stop, attempt, inside, is_mark, self.own, why).put_on(error)
+            self.plan.note(stop, attempt, inside, is_mark, self.own, why, by).put_on(error)
         return error
 
     def _has_given_up(self, verdict: Classification, attempt: int, stop: Stop) -> bool:

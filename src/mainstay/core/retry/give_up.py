@@ -37,8 +37,10 @@ NO_MOMENT = -1
 class GaveUp(str):
     """A note with the operation that gave up, after how many attempts, and why."""
 
-    __slots__ = ("attempts", "inside", "is_mark", "moment", "operation", "reason", "token")
+    __slots__ = ("attempts", "by", "inside", "is_mark", "moment", "operation", "reason", "token")
     attempts: int
+    by: str
+    """The operation that made the attempts: this one, or a retry further in that gave up."""
     inside: int
     """The attempts of a retry further in, if it was that one that gave up."""
     is_mark: bool
@@ -59,6 +61,7 @@ class GaveUp(str):
         is_mark: bool = True,
         moment: int = NO_MOMENT,
         why: str = "",
+        by: str = "",
     ) -> Self:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         name = operation if operation.isprintable() else printable(operation)
@@ -66,6 +69,7 @@ class GaveUp(str):
         note = str.__new__(cls, f"{_OURS}gave up on {name} after {times}: {full}")
         note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
         note.operation, note.is_mark, note.moment = operation, is_mark, moment
+        note.by = by or operation
         return note
 
     @property
@@ -97,7 +101,8 @@ class GaveUp(str):
 
     def __reduce__(self) -> tuple[Callable[..., GaveUp], tuple[str | int, ...]]:
         given = (str(self), self.reason, self.token, self.attempts, self.inside)
-        return _rebuild, (*given, self.operation, self.is_mark)
+        further_in = () if self.by == self.operation else (self.by,)
+        return _rebuild, (*given, self.operation, self.is_mark, *further_in)
 
 
 def reason_of(exception: BaseException | None) -> str:
@@ -126,13 +131,14 @@ def _rebuild(
     inside: int = 0,
     operation: str = "",
     is_mark: bool | None = None,
+    by: str = "",
 ) -> GaveUp:
     """A note out of a pickle; a mark counts as made now. Older versions had no `is_mark`."""
     if is_mark is None:
         is_mark = max(attempts, inside) > 1 and reason not in _NEVER_MARKS
     note = str.__new__(GaveUp, text)
     note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
-    note.operation, note.is_mark = operation, is_mark
+    note.operation, note.is_mark, note.by = operation, is_mark, by or operation
     note.moment = arrivals[0]() if is_mark and arrivals else NO_MOMENT
     return note
 

@@ -89,8 +89,9 @@ class Plan:
         is_mark: bool = True,
         own: int = -1,
         why: str = "",
+        by: str = "",
     ) -> GaveUp:
-        """The note for an exception that is given up on, here or further in.
+        """The note for an exception that is given up on, here or by a retry further in.
 
         `own` is how many references the call itself holds to what counts calls under way; below
         zero if no call is made, only decided again. `why` is which rule made the failure final.
@@ -105,9 +106,10 @@ class Plan:
             or note.reason is not stop.text
             or note.inside != inside
             or note.is_mark is not is_mark
+            or note.by != (by or self.operation)
         ):
             note = GaveUp(
-                self.operation, stop.text, self.token, attempt, inside, is_mark, moment, why
+                self.operation, stop.text, self.token, attempt, inside, is_mark, moment, why, by
             )
             if moment < 0 and not why:  # others belong to this exception alone
                 self.last_note = note

@@ -97,7 +97,7 @@ def failed(
         raise error
     mark = None if effect is None else newest_mark(error)
     if effect is not None and mark is not None and mark.moment >= since:
-        raise NestedRetryError(mark.operation, effect.name, mark.made, 1) from error
+        raise NestedRetryError(mark.by, effect.name, mark.made, 1) from error
     name, text = describe(error)
     return EffectResult(
         success=False,
