@@ -5,10 +5,15 @@ on, if that very failure reached it.* A tree has retries, siblings, handlers tha
 or fail over, threads, tasks, groups, exception objects that are raised again, and outcomes that
 several calls share. `Play` makes the calls. `Model` knows nothing of notes, frames and numbers: it
 has a clock that ticks, failures with the times at which they were given up on, and the words.
+
+*An attempt that refuses retries inside ends each that would make a second attempt after a failure
+which it would retry itself; in tasks and in threads that copy the context, not in plain pools.* For
+that the model has the list of those attempts.
 """
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import itertools
 import warnings
@@ -19,11 +24,12 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from mainstay import Backoff, NestedRetryWarning, RetryPolicy, retry
+from mainstay import Backoff, NestedRetryError, NestedRetryWarning, RetryPolicy, retry
 from mainstay.testing import virtual_time
 
 TYPES = {"A": ConnectionError, "B": ValueError}
 """Types that a policy settles: such failures are decided on the fast path, where they can be."""
+REFUSAL = "N"
 
 # --- trees ----------------------------------------------------------------------------------------
 
@@ -65,7 +71,7 @@ class Handled:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """In a thread of a pool, or a task of an event loop, whose outcome is waited for."""
+    """In a thread of a pool, in one that copies the context, or in a task; it is waited for."""
 
     where: str
     child: object
@@ -86,7 +92,7 @@ class Shared:
 
 
 ONS = ("A", "A", "AB", "AB", "B")
-MODES = ("collapse", "collapse", "warn", "allow")
+MODES = ("collapse", "collapse", "warn", "allow", "refuse")
 WAYS = ("decorated", "call", "block", "bounded", "listener")
 HOWS = ("swallow", "from A", "from B", "anew A", "anew B", "from None A", "fail over", "again")
 LEAVES = st.builds(Leaf, st.text("AAAABSS.", min_size=1, max_size=4))
@@ -105,7 +111,7 @@ def grown(children):
         ),
         st.builds(Sequence, several),
         st.builds(Handled, st.sampled_from(HOWS), children, children),
-        st.builds(Elsewhere, st.sampled_from(["thread", "task"]), children),
+        st.builds(Elsewhere, st.sampled_from(["thread", "copied", "task"]), children),
         st.builds(Group, several),
         st.builds(Shared, children),
     )
@@ -215,6 +221,8 @@ class Play:
     def run_elsewhere(self, node, at):
         work = self.in_task if node.where == "task" else self.run
         pool = self.pools[len(at)]  # a thread of its own at each level: none waits for itself
+        if node.where != "thread":  # as asyncio.to_thread and each new task do
+            work = functools.partial(contextvars.copy_context().run, work)
         pool.submit(work, node.child, (*at, 0)).result()
 
     def in_task(self, tree, at):
@@ -280,13 +288,16 @@ class Model:
         self.shared = Failure("A")
         self.kept = {}
         self.clock = itertools.count()
-        self.stood_back = 0
+        self.stood_back = self.refused = 0
+        self.refusing = []
 
     def outcome(self, tree):
         try:
             self.run(tree, ())
         except Failure as failure:
-            return "ExceptionGroup" if failure.members else TYPES[failure.kind].__name__
+            names = {kind: each.__name__ for kind, each in TYPES.items()}
+            names |= {"": "ExceptionGroup", REFUSAL: NestedRetryError.__name__}
+            return names[failure.kind]
         return "success"
 
     def run(self, tree, at):
@@ -302,17 +313,30 @@ class Model:
         for number in range(1, node.attempts + 1):
             began = next(self.clock)
             try:
-                self.run(node.child, (*at, 0))
+                self.attempt(node, at)
             except Failure as failure:
                 if not failure.is_one_of(node.on) or node.attempts == 1:
                     raise  # it would not retry this: it never gives up on it
-                stands_back = node.nested == "collapse" and failure.was_given_up_since(began)
+                was_given_up = failure.was_given_up_since(began)
+                stands_back = node.nested == "collapse" and was_given_up
                 if number == node.attempts or stands_back:
                     self.stood_back += number < node.attempts
                     failure.given_up.append(next(self.clock))
                     raise
+                around = number == 1 and any(failure.is_one_of(each) for each in self.refusing)
+                if around or (node.nested == "refuse" and was_given_up):
+                    self.refused += 1
+                    raise Failure(REFUSAL, cause=failure) from None
             else:
                 return
+
+    def attempt(self, node, at):
+        refuses = node.nested == "refuse" and node.attempts > 1
+        self.refusing = [*self.refusing, node.on] if refuses else self.refusing
+        try:
+            self.run(node.child, (*at, 0))
+        finally:
+            self.refusing = self.refusing[: len(self.refusing) - refuses]
 
     def run_sequence(self, node, at):
         for number, child in enumerate(node.children):
@@ -331,7 +355,12 @@ class Model:
                 raise Failure(kind, cause=failure if how == "from" else None) from None
 
     def run_elsewhere(self, node, at):
-        self.run(node.child, (*at, 0))
+        before = self.refusing
+        self.refusing = [] if node.where == "thread" else before
+        try:
+            self.run(node.child, (*at, 0))
+        finally:
+            self.refusing = before
 
     def run_group(self, node, at):
         failures = []
@@ -389,6 +418,10 @@ EARLIER = Sequence((Handled("swallow", decorated(2, "A", Leaf("SS.")), INNER), L
 @example(Retry(3, "A", "collapse", "bounded", Group((Leaf("A"), INNER))))
 @example(Retry(3, "A", "collapse", "decorated", Shared(INNER)))
 @example(Retry(3, "A", "collapse", "decorated", Sequence((Handled("swallow", Leaf("S"), INNER),))))
+@example(Retry(4, "A", "refuse", "decorated", Elsewhere("task", Sequence((INNER, INNER)))))
+@example(Retry(4, "A", "refuse", "call", Elsewhere("copied", Handled("swallow", INNER, INNER))))
+@example(Retry(4, "A", "refuse", "block", Elsewhere("thread", INNER)))
+@example(Retry(2, "AB", "refuse", "listener", Elsewhere("task", Group((INNER, Leaf("B"))))))
 @example(decorated(2, "B", FINAL))
 @example(decorated(3, "A", BETWEEN))
 @example(decorated(3, "A", EARLIER))
@@ -400,4 +433,5 @@ def test_every_leaf_is_called_as_often_as_the_words_have_it(pools, tree):
         outcome = play.outcome(tree)
     expected = model.outcome(tree)
     event(f"stood back: {min(model.stood_back, 3)}")
+    event(f"refused: {min(model.refused, 3)}")
     assert (play.counts, outcome) == (model.counts, expected)

@@ -6,6 +6,9 @@ holds count the wrappers under way, and if there is no other there is no walk. T
 direct calls, generators and await chains. Retried attempts, blocks of `policy.attempts()` and
 worker threads run in frames of other modules: those are entered in OPEN while they last.
 
+A stack ends where a task or a thread begins. So an attempt that refuses retries inside also sets a
+context variable, which tasks and `asyncio.to_thread` copy (`attempting`); no other attempt does.
+
 A wrapper frame holds `ms_site`; one with a limit also `ms_started`, from which the end of its
 first attempt follows. Context variables would cost the happy path 9 × a bare call.
 
@@ -18,6 +21,8 @@ from __future__ import annotations
 
 import builtins
 import sys
+from contextlib import suppress
+from contextvars import ContextVar
 
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.retry.call import call_flow
@@ -27,6 +32,7 @@ from mainstay.runtime.fork import make_rlock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextvars import Token
     from types import CodeType, FrameType
     from typing import Any
 
@@ -193,10 +199,10 @@ def is_bound() -> bool:
 
     Most calls that fail are alone: the drivers ask only if something else is under way.
     """
-    for each in enclosures(4, own=1):  # noqa: SIM110 -- a generator is two frames more
+    for each in enclosures(4, own=1):
         if each.end != NEVER or each.refuses:
             return True
-    return False
+    return REFUSER.get() is not None  # of a task or a thread that was started inside
 
 
 def _survey(frame: FrameType | None) -> list[Enclosure]:
@@ -270,6 +276,62 @@ class aside(opened):  # noqa: N801 -- a context manager is used like a function
     def __init__(self, plan: Plan, end: float) -> None:
         self._enclosure = Enclosure(plan, end, is_repeat=True, retries=False)
         self._frame = sys._getframe(1)
+
+
+class Refuser:
+    """An attempt that refuses retries inside, as tasks and threads see it that it has started.
+
+    One that has ended is marked so: what outlives it may retry.
+    """
+
+    __slots__ = ("is_over", "outer", "plan")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.outer = REFUSER.get()
+        self.is_over = False
+
+
+REFUSER: ContextVar[Refuser | None] = ContextVar("mainstay_refuser", default=None)
+
+
+class refusing:  # noqa: N801 -- a context manager is used like a function
+    """Refuses the retries of tasks and threads that start inside."""
+
+    __slots__ = ("_refuser", "_token")
+    _token: Token[Refuser | None]
+
+    def __init__(self, plan: Plan) -> None:
+        self._refuser = Refuser(plan)
+
+    def __enter__(self) -> None:
+        self._token = REFUSER.set(self._refuser)
+
+    def __exit__(self, *_: object) -> None:
+        self._refuser.is_over = True
+        with suppress(ValueError):  # a coroutine that is closed from elsewhere is in no context
+            REFUSER.reset(self._token)
+
+
+class attempting(opened):  # noqa: N801 -- a context manager is used like a function
+    """The same for an attempt itself: what it refuses, it refuses in tasks and threads too."""
+
+    __slots__ = ("_refusing",)
+
+    def __init__(self, plan: Plan, end: float = NEVER, *, is_repeat: bool = False) -> None:
+        self._enclosure = Enclosure(plan, end, is_repeat=is_repeat)
+        self._frame = sys._getframe(1)
+        self._refusing = refusing(plan) if plan.policy.nested == "refuse" else None
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        if self._refusing is not None:
+            self._refusing.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self._refusing is not None:
+            self._refusing.__exit__()
+        super().__exit__()
 
 
 def _read(frame: FrameType) -> Enclosure:

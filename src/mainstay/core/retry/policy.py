@@ -235,9 +235,10 @@ _USUAL = {name: CHECKS[name](Checker("Policy"), name, value) for name, value in 
 
 
 def _is_elaborate(values: Mapping[str, UserValue]) -> bool:
-    """Whether a failure always needs the flow, because the user's own functions decide."""
+    """Whether a failure always needs the flow: the user's own functions decide, or it refuses."""
     names = ("per_kind", "before_retry", "after_retry", "retry_if_result", "wait_from")
-    return values["backoff"].kind == "custom" or any(values[name] is not None for name in names)
+    is_special = values["backoff"].kind == "custom" or values["nested"] == "refuse"
+    return is_special or any(values[name] is not None for name in names)
 
 
 _RAMPS = 4

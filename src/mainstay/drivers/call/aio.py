@@ -23,9 +23,9 @@ from mainstay.runtime.enclosing import (
     OLDER,
     OPEN,
     aside,
+    attempting,
     enclosures,
     is_bound,
-    opened,
     references,
 )
 from mainstay.runtime.loops import RUNNING, is_trio
@@ -255,6 +255,8 @@ async def _attempt(
         call.began()
     if call.is_bounded:
         return await _bounded(call, function, args, kwargs)
+    if call.site.policy.nested == "refuse":
+        return await _refusing(call, function, args, kwargs)
     try:
         return Returned(await function(*args, **kwargs))
     except Exception as error:
@@ -272,13 +274,28 @@ async def _bounded(
     end, limit = call.bounds()
     scope = current_backend().open_scope(end, limit)
     try:
-        with opened(call.site, end, is_repeat=True):
+        with attempting(call.site, end, is_repeat=True):
             value = await function(*args, **kwargs)
     except BaseException as caught:
         call.failure = scope.failed(caught)
         return call.failure
     scope.ended()
     return Returned(value)
+
+
+async def _refusing(
+    call: Call,
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
+    """An attempt without an end, of which tasks that it starts are to know."""
+    try:
+        with attempting(call.site, is_repeat=True):
+            return Returned(await function(*args, **kwargs))
+    except Exception as error:
+        call.failure = error
+        return error
 
 
 COUNTING[recover.__code__] = lambda frame: int(frame.f_locals["attempt"])

@@ -16,7 +16,7 @@ from mainstay.drivers.call import sync
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.call.callables import refuse_async_predicates
 from mainstay.errors import UsageError, WrapError
-from mainstay.runtime.enclosing import FRAMES, OPEN, Enclosure, enclosures
+from mainstay.runtime.enclosing import FRAMES, OPEN, Enclosure, enclosures, refusing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,6 +192,10 @@ class Attempts:
             self._hooks.append((effect, made))
 
 
+_YIELDS = 0x20 | 0x200
+"""The flags of a generator and of an async generator, as inspect names them."""
+
+
 class Attempt:
     """One attempt as a block; an exception inside is retried by the policy.
 
@@ -205,7 +209,7 @@ class Attempt:
     False
     """
 
-    __slots__ = ("_attempts", "_frame", "_outer", "_result", "_scope", "number")
+    __slots__ = ("_attempts", "_frame", "_outer", "_refusing", "_result", "_scope", "number")
 
     def __init__(self, attempts: Attempts, number: int) -> None:
         self._attempts = attempts
@@ -214,6 +218,7 @@ class Attempt:
         self._frame: FrameType | None = None
         self._outer: Enclosure | None = None
         self._scope: Scope | None = None
+        self._refusing: refusing | None = None
 
     @property
     def is_last(self) -> bool:
@@ -245,6 +250,10 @@ class Attempt:
         self._frame = sys._getframe(1)
         self._outer = OPEN.get(self._frame)  # blocks in one function may enclose each other
         OPEN[self._frame] = Enclosure(call.site, end, number=self.number)
+        is_generator = self._frame.f_code.co_flags & _YIELDS  # whose context is its consumer's
+        if call.site.policy.nested == "refuse" and not is_generator:
+            self._refusing = refusing(call.site)
+            self._refusing.__enter__()
         return self
 
     def __exit__(
@@ -284,6 +293,9 @@ class Attempt:
             if self._outer is not None:
                 OPEN[self._frame] = self._outer
             self._frame = self._outer = None
+        if self._refusing is not None:
+            self._refusing.__exit__()
+            self._refusing = None
 
     def _close(self, error: BaseException | None) -> BaseException | None:
         """Leaves the attempt's bounds; if they cut it off, the timeout is the error."""

@@ -23,7 +23,7 @@ from mainstay.drivers.call.callables import check_callable, name_of
 from mainstay.drivers.call.guard import WAIT, guards_around
 from mainstay.errors import CallCancelled, RateLimited, Refused, SinkError
 from mainstay.runtime.context import CANCEL, current_bound
-from mainstay.runtime.enclosing import FRAMES, aside
+from mainstay.runtime.enclosing import FRAMES, OPEN, REFUSER, aside
 from mainstay.runtime.reports.logs import LOGS, QUIET
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Follower, Sink
     from mainstay.runtime.background import Job
-    from mainstay.runtime.enclosing import Enclosure
+    from mainstay.runtime.enclosing import Enclosure, Refuser
 
 _warned: set[object] = set()
 _MAX_WARNED = 1000
@@ -88,6 +88,7 @@ class Call:
         "listeners",
         "own",
         "pending",
+        "refuser",
         "since",
         "site",
         "tickets",
@@ -139,7 +140,9 @@ class Call:
         self.holds = None if box else site.first_pressure  # what it is to wait for
         if box:
             self._resume(box, attempts, has_begun=started is not None)
-        outer = Question.ENCLOSING if around and any(e.refuses for e in around) else None
+        self.refuser = REFUSER.get() if OPEN else None  # of what has started this task or thread
+        is_refused = self.refuser is not None or (around and any(e.refuses for e in around))
+        outer = Question.ENCLOSING if is_refused else None
         asked = (key, outer, self.until, limit, self.builder, attempts, delay)
         self.flow: Flow = call_flow(site, self.failure, *asked, self.own, has_own_end)
 
@@ -460,7 +463,7 @@ _NO_CUT = (Exception, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 _ASKED: dict[Question, Callable[[Call], Answer]] = {
-    Question.ENCLOSING: lambda call: _enclosing(call.around, call.failure),
+    Question.ENCLOSING: lambda call: _enclosing(call.around, call.refuser, call.failure),
     Question.DRAW: lambda call: call.site.entropy.draw(),
     Question.NOW: lambda _call: clock.current.monotonic(),
     Question.WALL: lambda _call: clock.current.wall(),
@@ -468,13 +471,20 @@ _ASKED: dict[Question, Callable[[Call], Answer]] = {
 }
 
 
-def _enclosing(around: Sequence[Enclosure], failure: Outcome | None) -> Enclosing | None:
+def _enclosing(
+    around: Sequence[Enclosure], refuser: Refuser | None, failure: Outcome | None
+) -> Enclosing | None:
     """The nearest enclosing retry that would retry this failure too, and refuses it here."""
     if isinstance(failure, Returned | None):
         return None
     for each in around:
         if each.refuses and each.plan.would_retry(failure):
             return Enclosing(each.name, each.plan.policy.max_attempts)
+    while refuser is not None:
+        plan = refuser.plan
+        if not refuser.is_over and plan.would_retry(failure):
+            return Enclosing(plan.operation, plan.policy.max_attempts)
+        refuser = refuser.outer
     return None
 
 

@@ -25,9 +25,9 @@ from mainstay.runtime.enclosing import (
     OPEN,
     Enclosure,
     aside,
+    attempting,
     enclosures,
     is_bound,
-    opened,
     references,
 )
 from mainstay.runtime.reports.logs import LOGS, QUIET
@@ -208,7 +208,7 @@ def _attempt(
     call.since = FRAMES["ms_active"].moment
     if call.followers:
         call.began()
-    if not call.is_bounded:
+    if not (call.is_bounded or call.site.policy.nested == "refuse"):
         try:
             return Returned(function(*args, **kwargs))
         except Exception as error:
@@ -216,8 +216,8 @@ def _attempt(
             return error
     end, limit = call.bounds()
     try:
-        with opened(call.site, end, is_repeat=True):
-            if call.site.policy.timeout_by == "thread":
+        with attempting(call.site, end, is_repeat=True):
+            if call.is_bounded and call.site.policy.timeout_by == "thread":
                 from mainstay.drivers.call.threads import run_in_thread
 
                 enclosure = Enclosure(call.site, end)

@@ -212,8 +212,8 @@ def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
     by_thread = policy.timeout_by == "thread" and limited and not awaits
     colour = "async_" if awaits else ""
     judged = policy.retry_if_result is not None or (gate is not None and gate.judges_results)
-    emitted = site.reports_successes
-    if judged or by_thread or (emitted and not _emits_at_once(site)):
+    emitted, refuses = site.reports_successes, policy.nested == "refuse"
+    if judged or by_thread or refuses or (emitted and not _emits_at_once(site)):
         return (f"{colour}whole", *(("reported",) if reports else ()))
     slow = gate is not None and gate.slow_after is not None
     asked = {

@@ -1,7 +1,8 @@
 """One attempt at a function of the user's: what it returns or raises becomes an EffectResult.
 
-The frame that makes the attempt is entered as a scope that refuses retries inside. A retry that
-runs in another thread is seen by the mark that it leaves on the failure.
+The frame that makes the attempt is entered as a scope that refuses retries inside, also in the
+tasks that it starts. A retry in a thread of a plain pool, which copies no context, is seen by the
+mark that it leaves on the failure.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy
 from mainstay.drivers.call.callables import check_callable, name_of
 from mainstay.errors import NestedRetryError, UsageError
-from mainstay.runtime.enclosing import FRAMES, opened
+from mainstay.runtime.enclosing import FRAMES, attempting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ def single_shot(function: Any, effect: Effect) -> Callable[..., Any]:
         @wraps(function)
         async def once(*args: UserValue, **kwargs: UserValue) -> EffectResult:
             began, since = clock.current.monotonic(), FRAMES["ms_active"].moment
-            with opened(effect.plan):
+            with attempting(effect.plan):
                 try:
                     value = await function(*args, **kwargs)
                 except Exception as error:
@@ -78,7 +79,7 @@ def single_shot(function: Any, effect: Effect) -> Callable[..., Any]:
         @wraps(function)
         def once(*args: UserValue, **kwargs: UserValue) -> EffectResult:
             began, since = clock.current.monotonic(), FRAMES["ms_active"].moment
-            with opened(effect.plan):
+            with attempting(effect.plan):
                 try:
                     value = function(*args, **kwargs)
                 except Exception as error:

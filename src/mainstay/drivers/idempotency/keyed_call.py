@@ -378,7 +378,6 @@ class KeyedCall:
             site.overrides.is_active
             or not site.is_plain
             or (site.receivers and site.reports_successes)
-            or site.policy.nested == "refuse"
             or around
             or self.options.on_lease_lost == "cancel"
             or self.number > 1  # of a call that goes on after a crash the end is an event
