@@ -8,8 +8,8 @@ import pytest
 import trio
 
 import mainstay
-from mainstay import Backoff, Jitter, MainstayWarning, RetryPolicy
-from mainstay.testing import Trace
+from mainstay import Backoff, Engine, Jitter, MainstayWarning, RetryPolicy, WrapError
+from mainstay.testing import Trace, virtual_time
 
 POLICY = RetryPolicy(
     name="op",
@@ -136,18 +136,65 @@ def test_an_async_hook_that_raises_is_reported_too(async_driver, way, name, capl
 @pytest.mark.req("CL-05.async")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["before_retry", "after_retry"])
-def test_an_async_hook_of_a_sync_call_is_reported(drivers, way, name, caplog):
-    """A sync call cannot await it: that is said, nothing warns of a lost coroutine."""
-    from mainstay.testing import virtual_time
+def test_an_async_hook_of_a_sync_call_is_refused(drivers, way, name):
+    """When the function is decorated or called, before it is: nothing could await the hook."""
+    made = []
 
     async def hook(info):
         raise AssertionError("is never run")
 
-    trace = Trace()
-    with virtual_time() as time, caplog.at_level(logging.ERROR, "mainstay"):
+    with virtual_time() as time:
         driver = drivers(time)[0]
         chosen = POLICY.replace(**{name: hook})
-        assert play(driver, way, chosen, driver.scripted(OSError, "ok"), trace) == "ok"
+        refused = play(driver, way, chosen, lambda: made.append(1))
+    assert isinstance(refused, WrapError)
+    assert f"{name} of policy 'op' is async, and this call cannot await it" in str(refused)
+    assert made == []
+
+
+@pytest.mark.req("CL-05.async")
+@pytest.mark.parametrize("name", ["before_retry", "after_retry"])
+def test_a_sync_function_is_not_decorated_with_an_async_hook(name):
+    """By no decorator, and not under a key."""
+
+    async def hook(info):
+        raise AssertionError("is never run")
+
+    def work():
+        return "done"
+
+    chosen = POLICY.replace(**{name: hook})
+    with Engine(policies=[chosen], default="op") as engine:
+        keyed = engine.operation("work", key="k")
+        for refused in (
+            lambda: chosen(work),
+            lambda: mainstay.retry(policy=chosen)(work),
+            lambda: engine.protect("work")(work),
+            lambda: engine.idempotent(key=lambda: "k")(work),
+            lambda: keyed.call(work),
+            lambda: keyed.run(work),
+            lambda: engine.call("work", work),
+        ):
+            with pytest.raises(WrapError, match=f"{name} of policy 'op' is async"):
+                refused()
+
+
+@pytest.mark.req("CL-05.async")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["before_retry", "after_retry"])
+def test_what_a_plain_hook_of_a_sync_call_leaves_to_await_is_visible(drivers, way, name, caplog):
+    """A warning names the policy and the hook; nothing warns of a lost coroutine."""
+
+    async def hook(info):
+        raise AssertionError("is never run")
+
+    trace, text = Trace(), f"{name} of policy 'hides {way}' is async"
+    hides = {name: lambda info: hook(info)}  # noqa: PLW0108 -- hides it
+    chosen = POLICY.replace(name=f"hides {way}", **hides)
+    with virtual_time() as time, caplog.at_level(logging.ERROR, "mainstay"):
+        driver = drivers(time)[0]
+        with pytest.warns(MainstayWarning, match=text):
+            assert play(driver, way, chosen, driver.scripted(OSError, "ok"), trace) == "ok"
     assert "is async" in caplog.text or "is async" in trace.of("hook_failed")[0].exception_message
 
 

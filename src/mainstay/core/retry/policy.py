@@ -268,9 +268,21 @@ def async_fields(policy: Policy) -> list[str]:
     ['retry_on']
     """
     if not policy._rules.functions and policy.retry_if_result is None:
-        return []
+        return []  # as of most
     names = ("retry_on", "never_retry_on", "classify") if policy._rules.functions else ()
     found = [name for name in names if any(map(is_async, getattr(policy, name) or ()))]
     if policy.retry_if_result is not None and is_async(policy.retry_if_result):
         found.append("retry_if_result")
     return found
+
+
+def async_hooks(policy: Policy) -> list[str]:
+    """The hooks of a policy that are declared as async.
+
+    >>> async def log(info): ...
+    >>> async_hooks(Policy(before_retry=log))
+    ['before_retry']
+    """
+    if policy.before_retry is None and policy.after_retry is None:
+        return []  # as of most
+    return [name for name in ("before_retry", "after_retry") if is_async(getattr(policy, name))]

@@ -14,7 +14,7 @@ from mainstay.core.retry.effects import Returned, Stop
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call import sync
 from mainstay.drivers.call.call import Call
-from mainstay.drivers.call.callables import refuse_async_predicates
+from mainstay.drivers.call.callables import refuse_async_functions, refuse_async_predicates
 from mainstay.errors import UsageError, WrapError
 from mainstay.runtime.enclosing import FRAMES, OPEN, Enclosure, enclosures, refusing
 
@@ -56,7 +56,7 @@ class Attempts:
         return self
 
     def __next__(self) -> Attempt:
-        if not self._proceeds(sys._getframe(1)):
+        if not self._proceeds(sys._getframe(1), is_async=False):
             raise StopIteration
         assert self._call is not None
         try:
@@ -81,7 +81,7 @@ class Attempts:
 
         while self._hooks and self._call is not None:
             await aio.await_hook(self._call, *self._hooks.pop(0))
-        if not self._proceeds(sys._getframe(1)):
+        if not self._proceeds(sys._getframe(1), is_async=True):
             raise StopAsyncIteration
         assert self._call is not None
         self._backend = self._backend or aio.current_backend()
@@ -108,7 +108,7 @@ class Attempts:
             finally:
                 del end  # or only the garbage collector could free it and this frame
 
-    def _proceeds(self, frame: FrameType) -> bool:
+    def _proceeds(self, frame: FrameType, *, is_async: bool) -> bool:
         if self._is_done:
             return False
         if self._is_open:
@@ -116,7 +116,8 @@ class Attempts:
                 "the attempt before was not used", hint="put the work in `with attempt:`"
             )
         if self._call is None:
-            refuse_async_predicates(self._site.policy, "a block cannot await: use acall()")
+            refuse = refuse_async_predicates if is_async else refuse_async_functions
+            refuse(self._site.policy, "a block cannot await: use acall()")
             name = self._site.operation or frame.f_code.co_name
             self._call = Call(self._site.named(name, is_new=True), None, enclosures(2))
             self._delay = float(next(self._call.flow))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from mainstay.core.base.functions import flags_of as _flags
 from mainstay.core.base.functions import is_async
 from mainstay.core.base.functions import unwrapped as _unwrapped
-from mainstay.core.retry.policy import async_fields
+from mainstay.core.retry.policy import async_fields, async_hooks
 from mainstay.errors import WrapError
 
 TYPE_CHECKING = False
@@ -74,9 +74,18 @@ def check_decoratable(function: UserValue) -> None:
         )
 
 
+def refuse_async_functions(policy: Policy, hint: str) -> None:
+    """Refuses a policy whose predicates or hooks must be awaited, where nothing can await them."""
+    _refuse_async(async_hooks(policy), policy, hint)
+    _refuse_async(async_fields(policy), policy, hint)
+
+
 def refuse_async_predicates(policy: Policy, hint: str) -> None:
-    """Refuses a policy whose predicates must be awaited, where nothing can await them."""
-    fields = async_fields(policy)
+    """The same for predicates alone: the block of an async call awaits its hooks."""
+    _refuse_async(async_fields(policy), policy, hint)
+
+
+def _refuse_async(fields: list[str], policy: Policy, hint: str) -> None:
     if fields:
         raise WrapError(
             f"{fields[0]} of policy {policy.name!r} is async, and this call cannot await it",

@@ -7,14 +7,14 @@ import time
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.functions import discard, is_awaitable
-from mainstay.core.retry.effects import TOO_LATE, Returned
+from mainstay.core.retry.effects import TOO_LATE, Returned, Warn
 from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.plan import fast_decision
 from mainstay.drivers.call.call import Call, rest_of, result_of, site_of
-from mainstay.drivers.call.callables import check_callable
+from mainstay.drivers.call.callables import SYNC_HINT, check_callable
 from mainstay.drivers.call.deferred import notes_of
 from mainstay.drivers.call.site import LONG, getrandbits
-from mainstay.errors import Refused, WrapError
+from mainstay.errors import MainstayWarning, Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import (
@@ -285,11 +285,11 @@ def call_hook(call: Call, effect: CallHook) -> None:
     try:
         with aside(call.site, call.until):
             answer = effect.hook(effect.info)
-        if is_awaitable(answer):
+        if is_awaitable(answer):  # one that is declared as async was refused
             discard(answer)
-            raise WrapError(
-                f"{effect.name} is async, and a sync call cannot await it",
-                hint="give it a plain function, or retry an async one",
-            )
+            name = call.site.policy.name
+            text = f"{effect.name} of policy {name!r} is async, and this call cannot await it"
+            call.answer(Warn(MainstayWarning, text, (name, effect.name)))
+            raise WrapError(text, hint=SYNC_HINT)
     except Exception as error:
         call.hook_failed(effect, error)

@@ -16,7 +16,7 @@ from mainstay.drivers.call.callables import (
     check_decoratable,
     first_checked,
     name_of,
-    refuse_async_predicates,
+    refuse_async_functions,
 )
 from mainstay.drivers.call.templates import CALL, Signature, function_of, signature_of
 from mainstay.errors import PolicyError, Problem, WrapError
@@ -187,7 +187,7 @@ def _make(
     reports: bool = False,
 ) -> UserValue:
     if not awaits:
-        refuse_async_predicates(site.policy, SYNC_HINT)
+        refuse_async_functions(site.policy, SYNC_HINT)
     gate = site.gate
     held = {
         "ms_function": function,

@@ -15,7 +15,7 @@ from mainstay.drivers.call.callables import (
     check_decoratable,
     coroutine_function,
     first_checked,
-    refuse_async_predicates,
+    refuse_async_functions,
 )
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.guard import Tally
@@ -201,7 +201,7 @@ class Records:
             raise WrapError("a property is not called", hint="put the decorator below @property")
         check_decoratable(function)
         if not is_async(function):
-            refuse_async_predicates(site.policy, SYNC_HINT)
+            refuse_async_functions(site.policy, SYNC_HINT)
         keying = self._keying(site, options, function, is_kept=True)
         run, arun = _drivers_of(site)
         identify = keying.identify
@@ -223,7 +223,7 @@ class Records:
         self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
     ) -> UserValue:
         """A keyed call of a plain function."""
-        refuse_async_predicates(site.policy, SYNC_HINT)
+        refuse_async_functions(site.policy, SYNC_HINT)
         keying = self._keying(site, options, function)
         _check_first_result(keying)
         run, _ = _drivers_of(site)
@@ -249,7 +249,7 @@ class Records:
         self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
     ) -> RetryResult[UserValue]:
         """The same as a RetryResult."""
-        refuse_async_predicates(site.policy, SYNC_HINT)
+        refuse_async_functions(site.policy, SYNC_HINT)
         keying, made = self._keying(site, options, function), list[KeyedCall]()
         _check_first_result(keying)
         named, started = keying.identify(args, kwargs), monotonic()
