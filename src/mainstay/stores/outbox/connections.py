@@ -94,10 +94,15 @@ def _known(connection: Any) -> Callable[[Any], CallerConnection]:
 
 
 def _of_sqlite3(connection: Any) -> CallerConnection:
-    commits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
-    if commits and not connection.in_transaction:
+    if _sqlite_commits(connection):
         raise _no_transaction('connection.execute("BEGIN")')
     return CallerConnection(connection, "sqlite", _on_sqlite3)
+
+
+def _sqlite_commits(connection: Any) -> bool:
+    """Whether a connection of sqlite3 or aiosqlite commits each statement."""
+    commits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
+    return commits and not connection.in_transaction
 
 
 def _on_sqlite3(connection: Any, statement: str, values: Values) -> Rows:
@@ -158,9 +163,37 @@ def percent(statement: str) -> str:
 
 def _of_sqlalchemy(connection: Any) -> CallerConnection:
     dialect = _dialect(connection.dialect)
-    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-        raise _no_transaction("with engine.begin() as connection:, without AUTOCOMMIT")
+    _check_sqlalchemy(connection)
     return CallerConnection(connection, dialect, _on_sqlalchemy, connection.engine)
+
+
+def _check_sqlalchemy(connection: Any) -> None:
+    """Begins what the first statement would begin, if the driver has no transaction under way."""
+    if not _commits(connection):
+        return
+    begun = None if connection.in_transaction() else connection.begin()  # an event may say BEGIN
+    if begun is None or _commits(connection):
+        if begun is not None:
+            begun.rollback()
+        raise _no_transaction("with engine.begin() as connection:, without AUTOCOMMIT")
+
+
+def _commits(connection: Any) -> bool:
+    """Whether the driver's connection commits each statement, whoever has told it to.
+
+    `isolation_level` of an engine, options of a connection, arguments of the driver and events are
+    all ways to that; a transaction that was begun by hand is one all the same.
+    """
+    pooled = connection.connection
+    driver = pooled.driver_connection
+    if connection.dialect.name == "sqlite":
+        return _sqlite_commits(driver)
+    if not getattr(pooled.dbapi_connection, "autocommit", False):
+        return False
+    if hasattr(driver, "is_in_transaction"):  # asyncpg
+        return not driver.is_in_transaction()
+    info = getattr(driver, "info", None)  # of psycopg and psycopg2
+    return info is None or info.transaction_status == 0
 
 
 def _of_session(session: Any) -> CallerConnection:
@@ -168,9 +201,8 @@ def _of_session(session: Any) -> CallerConnection:
 
 
 def _of_async_sqlalchemy(connection: Any) -> CallerConnection:
-    found = _of_sqlalchemy(connection.sync_connection)
-    execute = _on_async_sqlalchemy
-    return CallerConnection(connection, found.dialect, execute, found.anchor, is_async=True)
+    dialect, engine = _dialect(connection.dialect), connection.sync_engine
+    return CallerConnection(connection, dialect, _on_async_sqlalchemy, engine, is_async=True)
 
 
 def _of_async_session(session: Any) -> CallerConnection:
@@ -185,13 +217,14 @@ def _on_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:
 
 
 async def _on_async_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:
+    if _commits(connection.sync_connection):
+        await connection.run_sync(_check_sqlalchemy)
     result = await connection.execute(_text(statement), dict(values))
     return [tuple(row) for row in result] if result.returns_rows else []
 
 
 async def _on_async_session(session: Any, statement: str, values: Values) -> Rows:
     connection = await session.connection()
-    _of_sqlalchemy(connection.sync_connection)
     return await _on_async_sqlalchemy(connection, statement, values)
 
 
