@@ -203,3 +203,75 @@ def test_a_transaction_that_was_begun_by_hand_on_an_async_engine(tmp_path):
     with engine_of(place) as engine:
         asyncio.run(main(engine))
         assert topics(engine) == ["a"]
+
+
+# --- which database -------------------------------------------------------------------------------
+
+
+def test_another_file_is_refused_whatever_connection_was_there_before(tmp_path):
+    """Python gives the number of an object that is gone to the next one."""
+    place, other = sqlite_place(tmp_path), tmp_path / "other.db"
+    with engine_of(place) as engine:
+        for _ in range(20):
+            connection = sqlite3.connect(tmp_path / "app.db")
+            with connection:
+                engine.outbox.add(connection, topic="a", payload={})
+            connection.close()
+            del connection
+            connection = sqlite3.connect(other)
+            connection.execute("CREATE TABLE IF NOT EXISTS users (id)")
+            with connection:
+                connection.executemany("INSERT INTO users VALUES (?)", [(1,)] * 5)
+                with pytest.raises(StoreError, match=ELSEWHERE):
+                    engine.outbox.add(connection, topic="never", payload={})
+            query = "SELECT count(*) FROM sqlite_master WHERE name LIKE 'mainstay%'"
+            assert connection.execute(query).fetchone() == (0,)
+            connection.close()
+            del connection
+        assert topics(engine) == ["a"] * 20
+
+
+@pytest.mark.parametrize("is_sqlalchemy", [False, True])
+def test_a_file_that_is_attached_is_ours_if_the_message_is_written_to_it(tmp_path, is_sqlalchemy):
+    """Without tables they would be created in the file of the connection."""
+    place, other = sqlite_place(tmp_path), tmp_path / "other.db"
+
+    def attached():
+        made = sqlalchemy.create_engine(f"sqlite:///{other}", poolclass=sqlalchemy.NullPool)
+        connection = made.connect() if is_sqlalchemy else sqlite3.connect(other)
+        execute = connection.exec_driver_sql if is_sqlalchemy else connection.execute
+        execute(f'ATTACH DATABASE \'{tmp_path / "app.db"}\' AS "th""em"')
+        return connection
+
+    with engine_of(place) as engine:
+        connection = attached()
+        with pytest.raises(StoreError, match=ELSEWHERE):
+            engine.outbox.add(connection, topic="never", payload={})
+        connection.close()
+        engine.outbox.counts()  # creates the tables
+        connection = attached()
+        engine.outbox.add(connection, topic="a", payload={})
+        connection.commit()
+        connection.close()
+        with Engine(f"sqlite:///{other}", sinks=[], audit=False) as others:
+            others.outbox.counts()  # the file of the connection comes first, now that it has them
+        connection = attached()
+        with pytest.raises(StoreError, match=ELSEWHERE):
+            engine.outbox.add(connection, topic="never", payload={})
+        connection.close()
+        assert topics(engine) == ["a"]
+
+
+def test_a_temporary_table_in_front_is_refused(tmp_path):
+    place = sqlite_place(tmp_path)
+    with engine_of(place) as engine:
+        engine.outbox.counts()
+        connection = sqlite3.connect(tmp_path / "app.db")
+        connection.execute("CREATE TEMP TABLE users (id)")
+        with connection:
+            engine.outbox.add(connection, topic="a", payload={})
+        connection.execute("CREATE TEMP TABLE mainstay_outbox (id)")
+        with pytest.raises(StoreError, match=ELSEWHERE):
+            engine.outbox.add(connection, topic="never", payload={})
+        connection.close()
+        assert topics(engine) == ["a"]

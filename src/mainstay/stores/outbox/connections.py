@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     Rows = list[tuple[Any, ...]]
     Values = Mapping[str, Any]
 
+
+def plain(value: Any) -> str:
+    """A text that was selected as a BLOB, which no factory and no converter of texts changes."""
+    return (
+        bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)
+    )
+
+
 _TAKES = (
     "a Connection of sqlite3, a Connection or AsyncConnection of psycopg, a Connection, Session,"
     " AsyncConnection or AsyncSession of SQLAlchemy, or a connection of Django"

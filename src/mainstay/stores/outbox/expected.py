@@ -1,10 +1,13 @@
 """Whether the connection of a caller leads to the database that the engine's relay reads.
 
-A message that is added elsewhere would never be published, and nothing would report it. The answer
-is kept for as long as the connection exists, or its engine of SQLAlchemy: a message costs a look
-into a set. A file of SQLite is compared by its device and number; a table of PostgreSQL by what
-identifies it without a table of our own: when its server was started, and the numbers of database
-and table.
+A message that is added elsewhere would never be published, and nothing would report it.
+
+A table of PostgreSQL is compared by what identifies it without a table of our own: when its server
+was started, and the numbers of database and table. The answer is kept for as long as the connection
+exists, or its engine of SQLAlchemy: a message costs a look into a set. A file of SQLite is compared
+by its device and number. Its path is asked for each time, and those found to be right are kept: a
+connection of sqlite3 has no weak references, the number of an object is used again, and a database
+can be attached to any connection.
 """
 
 from __future__ import annotations
@@ -14,22 +17,29 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from mainstay.errors import StoreError
+from mainstay.stores.outbox.connections import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any, TypeAlias
 
     from mainstay.stores.outbox.connections import CallerConnection, Rows
 
     Identity: TypeAlias = tuple[Any, ...]
+    Asking: TypeAlias = Generator[str, Rows, bool]
 
 IDENTITY = (
     "SELECT extract(epoch FROM pg_postmaster_start_time())::text, d.oid::text,"
     " to_regclass('mainstay_outbox')::oid::text"
     " FROM pg_database AS d WHERE d.datname = current_database()"
 )
-_FILES = "SELECT file FROM pragma_database_list"
-_QUESTIONS = {"postgresql": IDENTITY, "sqlite": _FILES}
+_PATHS = "PRAGMA database_list"
+_FILES = (
+    "SELECT CAST(name AS BLOB), CAST(file AS BLOB) FROM pragma_database_list"
+    " ORDER BY CASE seq WHEN 1 THEN 0 WHEN 0 THEN 1 ELSE seq END"
+)
+"""The files of a connection, in the order in which it looks for a table: its temporary tables, its
+own, and those that are attached."""
 
 
 class ExpectedDatabase:
@@ -45,62 +55,76 @@ class ExpectedDatabase:
         self._dialect, self._shown, self._find = dialect, shown, identity
         self._own: Identity | None = None
         self._known: WeakSet[Any] = WeakSet()
-        self._counted: dict[int, int] = {}
-        """Connections of sqlite3, which have no weak references: the changes that each has made.
-        A number of an object is used again; a new connection has made fewer changes."""
+        self._paths: set[Any] = set()
+        """Paths that lead to our file."""
 
     def is_known(self, theirs: CallerConnection) -> bool:
         """Whether it was checked."""
-        anchor = theirs.anchor
-        is_sqlite = theirs.dialect == "sqlite"
-        changes = getattr(anchor, "total_changes", None) if is_sqlite else None
-        if changes is None:
-            return anchor in self._known
-        seen = self._counted.get(id(anchor))
-        return seen is not None and 0 < seen <= changes
+        return theirs.dialect != "sqlite" and theirs.anchor in self._known
 
     def check(self, theirs: CallerConnection) -> None:
         """Raises StoreError if a connection leads elsewhere."""
-        rows = [] if self._differs(theirs) else theirs.execute(_QUESTIONS[self._dialect], {})
-        self._judge(theirs, rows)
+        asking = self._asking(theirs)
+        try:
+            question = next(asking)
+            while True:
+                question = asking.send(theirs.execute(question, {}))
+        except StopIteration as done:
+            self._judge(theirs, is_same=done.value)
 
     async def acheck(self, theirs: CallerConnection) -> None:
         """The same, awaited."""
-        question, differs = _QUESTIONS[self._dialect], self._differs(theirs)
-        self._judge(theirs, [] if differs else await theirs.aexecute(question, {}))
+        asking = self._asking(theirs)
+        try:
+            question = next(asking)
+            while True:
+                question = asking.send(await theirs.aexecute(question, {}))
+        except StopIteration as done:
+            self._judge(theirs, is_same=done.value)
 
-    def _differs(self, theirs: CallerConnection) -> bool:
-        return theirs.dialect != self._dialect
+    def _asking(self, theirs: CallerConnection) -> Asking:
+        """Whether a connection leads to our database; yields what to ask it."""
+        if theirs.dialect != self._dialect:
+            return False
+        if self._dialect == "sqlite":
+            return (yield from self._asking_sqlite())
+        rows = yield IDENTITY
+        if self._own is None or self._own not in rows:
+            self._own = self._find()  # the server may have been started anew since
+        return self._own in rows
 
-    def _judge(self, theirs: CallerConnection, rows: Rows) -> None:
-        if not self._is_same(rows):
+    def _asking_sqlite(self) -> Asking:
+        rows = yield _PATHS
+        if len(rows) == 1 and isinstance(rows[0][2], str) and rows[0][2] in self._paths:
+            return True
+        found = plain((yield from _file_of_table()))
+        if not is_same_file(found, str(self._find()[0])):
+            return False
+        self._paths.add(found)
+        return True
+
+    def _judge(self, theirs: CallerConnection, *, is_same: bool) -> None:
+        if not is_same:
             raise StoreError(
                 f"the connection leads to another database than {self._shown}, which the relay of"
                 " this engine reads: the message would not be published",
                 hint="give a connection to that database, or name the one of the connection:"
                 " Engine(outbox=URL)",
             )
-        self._remember(theirs.anchor)
+        if theirs.dialect != "sqlite":
+            self._known.add(theirs.anchor)
 
-    def _is_same(self, rows: Rows) -> bool:
-        if self._dialect == "sqlite":
-            path = str(self._find()[0])
-            return any(is_same_file(str(file), path) for (file,) in rows if file)
-        if self._own is None or self._own not in rows:
-            self._own = self._find()  # the server may have been started anew since
-        return self._own in rows
 
-    def _remember(self, anchor: Any) -> None:
-        changes = getattr(anchor, "total_changes", None)
-        if changes is not None:
-            if len(self._counted) > 1000:
-                self._counted.clear()
-            self._counted[id(anchor)] = changes + 1  # what is added now is the next
-            return
-        try:
-            self._known.add(anchor)
-        except TypeError:  # it has no weak references: it is checked each time
-            return
+def _file_of_table() -> Generator[str, Rows, Any]:
+    """The file that an INSERT writes to: that of the table, or the own one."""
+    files = yield _FILES
+    if len(files) == 1:
+        return files[0][1]
+    for name, file in files:
+        quoted = plain(name).replace('"', '""')
+        if (yield f"SELECT 1 FROM \"{quoted}\".sqlite_master WHERE name = 'mainstay_outbox'"):
+            return file
+    return next(file for name, file in files if plain(name) == "main")
 
 
 def is_same_file(file: str, path: str) -> bool:
