@@ -205,6 +205,45 @@ def test_a_transaction_that_was_begun_by_hand_on_an_async_engine(tmp_path):
         assert topics(engine) == ["a"]
 
 
+# --- factories of sqlite3 -------------------------------------------------------------------------
+
+
+def as_dict(cursor, row):
+    """The factory of Python's documentation."""
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"row_factory": as_dict},
+        {"row_factory": sqlite3.Row},
+        {"row_factory": lambda _cursor, row: row[0]},
+        {"text_factory": bytes},
+        {"text_factory": bytearray},
+        {"text_factory": lambda data: ("text", data)},
+    ],
+)
+def test_any_row_factory_and_any_text_factory(tmp_path, given):
+    """Messages, dedupe keys and notes; tables are created, and another file is refused."""
+    place = sqlite_place(tmp_path)
+    with engine_of(place) as engine:
+        connection, other = (sqlite3.connect(tmp_path / name) for name in ("app.db", "other.db"))
+        for name, value in given.items():
+            setattr(connection, name, value)
+            setattr(other, name, value)
+        with connection:
+            first = engine.outbox.add(connection, topic="a", payload={}, dedupe_key="k")
+            assert engine.outbox.add(connection, topic="b", payload={}, dedupe_key="k") == first
+            notes = [engine.consumed(connection, "mailer", "8d0f") for _ in range(2)]
+            assert [note.__enter__() for note in notes] == [True, False]
+        with pytest.raises(StoreError, match=ELSEWHERE):
+            engine.outbox.add(other, topic="never", payload={})
+        assert topics(engine) == ["a"]
+        connection.close()
+        other.close()
+
+
 # --- which database -------------------------------------------------------------------------------
 
 

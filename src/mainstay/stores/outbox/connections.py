@@ -114,7 +114,9 @@ def _sqlite_commits(connection: Any) -> bool:
 
 
 def _on_sqlite3(connection: Any, statement: str, values: Values) -> Rows:
-    rows: Rows = connection.execute(statement, values).fetchall()
+    # A cursor of our own: those of the connection have the caller's row_factory.
+    cursor = sys.modules["sqlite3"].Cursor(connection)
+    rows: Rows = cursor.execute(statement, values).fetchall()
     return rows
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from mainstay.stores.outbox import schema
-from mainstay.stores.outbox.connections import caller_connection, percent
+from mainstay.stores.outbox.connections import caller_connection, percent, plain
 
 if TYPE_CHECKING:
     from typing import Any
@@ -38,7 +38,10 @@ _INSERT_ONCE = {
     + " ON CONFLICT (dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING RETURNING id",
     "sqlite": f"{_INSERT['sqlite']} RETURNING id",  # a trigger ignores the second
 }
-_FIND = "SELECT id FROM mainstay_outbox WHERE dedupe_key = :dedupe_key"
+_FIND = {
+    "postgresql": "SELECT id FROM mainstay_outbox WHERE dedupe_key = :dedupe_key",
+    "sqlite": "SELECT CAST(id AS BLOB) FROM mainstay_outbox WHERE dedupe_key = :dedupe_key",
+}
 _CONSUME = (
     "INSERT INTO mainstay_consumed (consumer, message_id) VALUES (:consumer, :message_id)"
     " ON CONFLICT (consumer, message_id) DO NOTHING RETURNING 1"
@@ -60,7 +63,7 @@ def add(
     rows = _execute(theirs, statement, values, creates=creates)
     if row.dedupe_key is None or rows:
         return row.id
-    return str(theirs.execute(_FIND, {"dedupe_key": row.dedupe_key})[0][0])
+    return plain(theirs.execute(_FIND[theirs.dialect], {"dedupe_key": row.dedupe_key})[0][0])
 
 
 async def aadd(
@@ -74,7 +77,8 @@ async def aadd(
     rows = await _aexecute(theirs, statement, values, creates=creates)
     if row.dedupe_key is None or rows:
         return row.id
-    return str((await theirs.aexecute(_FIND, {"dedupe_key": row.dedupe_key}))[0][0])
+    found = await theirs.aexecute(_FIND[theirs.dialect], {"dedupe_key": row.dedupe_key})
+    return plain(found[0][0])
 
 
 def adding(dialect: str, row: NewRow) -> tuple[str, dict[str, Any]]:
