@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import sys
 
+import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -242,6 +243,65 @@ def test_any_row_factory_and_any_text_factory(tmp_path, given):
         assert topics(engine) == ["a"]
         connection.close()
         other.close()
+
+
+# --- pipelines of psycopg -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_pipeline_of_psycopg(postgres_url, autocommit):
+    """Messages and notes, in the transaction of the pipeline; in autocommit one is needed."""
+    place = postgres_place(postgres_url)
+    with (
+        engine_of(place) as engine,
+        psycopg.connect(place.url, autocommit=autocommit) as connection,
+    ):
+        engine.outbox.counts()
+        with connection.pipeline():
+            if autocommit:
+                refuses(engine, connection)
+                connection.execute("SELECT 1")  # the pipeline is busy, and in no transaction
+                refuses(engine, connection)
+            for name in "ab":
+                with connection.transaction(force_rollback=name == "b"):
+                    engine.outbox.add(connection, topic=name, payload={}, aggregate_id="X")
+                    first = engine.outbox.add(connection, topic="k", payload={}, dedupe_key="k")
+                    again = engine.outbox.add(connection, topic="k", payload={}, dedupe_key="k")
+                    assert first == again
+                    with engine.consumed(connection, "mailer", name) as fresh:
+                        assert fresh
+        connection.execute("BEGIN" if autocommit else "SELECT 1")
+        with connection.pipeline():
+            connection.execute("SELECT 1")
+            engine.outbox.add(connection, topic="c", payload={}, aggregate_id="X")
+        connection.execute("COMMIT")
+        assert sorted(topics(engine)) == ["a", "c", "k"]
+
+
+def test_an_async_pipeline_of_psycopg(postgres_url):
+    place = postgres_place(postgres_url)
+
+    async def main(engine):
+        connect = psycopg.AsyncConnection.connect
+        for autocommit in (False, True):
+            async with await connect(place.url, autocommit=autocommit) as connection:
+                async with connection.pipeline(), connection.transaction():
+                    await engine.outbox.aadd(connection, topic="a", payload={})
+                    await engine.outbox.aadd(connection, topic="b", payload={}, dedupe_key="k")
+                    async with engine.consumed(connection, "mailer", "8d0f") as fresh:
+                        assert fresh is not autocommit
+                async with connection.pipeline():
+                    await connection.execute("SELECT 1")
+                    if autocommit:
+                        with pytest.raises(StoreError, match=REFUSED):
+                            await engine.outbox.aadd(connection, topic="never", payload={})
+                    else:
+                        await engine.outbox.aadd(connection, topic="c", payload={})
+
+    with engine_of(place) as engine:
+        engine.outbox.counts()
+        asyncio.run(main(engine))
+        assert sorted(topics(engine)) == ["a", "a", "b", "c"]
 
 
 # --- which database -------------------------------------------------------------------------------

@@ -122,20 +122,33 @@ def _on_sqlite3(connection: Any, statement: str, values: Values) -> Rows:
 
 # --- psycopg --------------------------------------------------------------------------------------
 
+_IDLE, _ACTIVE = 0, 1
+"""States of a transaction, as libpq counts them."""
+
 
 def _of_psycopg(connection: Any) -> CallerConnection:
     if connection.autocommit:
+        if _is_queued(connection):
+            with connection.pipeline():  # its end waits for what is queued, which may be a BEGIN
+                pass
         _check_psycopg(connection)
     return CallerConnection(connection, "postgresql", _on_psycopg)
 
 
 def _of_async_psycopg(connection: Any) -> CallerConnection:
-    _check_psycopg(connection)
+    if connection.autocommit and not _is_queued(connection):
+        _check_psycopg(connection)
     return CallerConnection(connection, "postgresql", _on_async_psycopg, is_async=True)
 
 
+def _is_queued(connection: Any) -> bool:
+    """Whether a pipeline has sent statements whose results are not here yet."""
+    found = connection.pgconn
+    return bool(found.transaction_status == _ACTIVE and found.pipeline_status)
+
+
 def _check_psycopg(connection: Any) -> None:
-    if connection.autocommit and connection.pgconn.transaction_status == 0:
+    if connection.pgconn.transaction_status == _IDLE:
         raise _no_transaction("with connection.transaction():")
 
 
@@ -143,16 +156,25 @@ def _on_psycopg(connection: Any, statement: str, values: Values) -> Rows:
     library = sys.modules["psycopg"]  # the caller may have set factories of its own
     cursor = library.Cursor(connection, row_factory=library.rows.tuple_row)
     cursor.execute(_PERCENT.get(statement) or percent(statement), values)
-    rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
+    rows: Rows = cursor.fetchall() if _returns(statement) else []
     return rows
 
 
 async def _on_async_psycopg(connection: Any, statement: str, values: Values) -> Rows:
+    if connection.autocommit and _is_queued(connection):
+        async with connection.pipeline():
+            pass
+        _check_psycopg(connection)
     library = sys.modules["psycopg"]
     cursor = library.AsyncCursor(connection, row_factory=library.rows.tuple_row)
     await cursor.execute(percent(statement), values)
-    rows: Rows = await cursor.fetchall() if cursor.pgresult.nfields else []
+    rows: Rows = await cursor.fetchall() if _returns(statement) else []
     return rows
+
+
+def _returns(statement: str) -> bool:
+    """Whether a statement has rows; in a pipeline its result is not here yet to say so."""
+    return " RETURNING " in statement or statement.startswith("SELECT ")
 
 
 _PERCENT: dict[str, str] = {}
