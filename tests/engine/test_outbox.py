@@ -572,7 +572,7 @@ def test_a_connection_of_the_other_kind(postgres_url, tmp_path):
 def test_a_database_is_asked_once(outbox_place):
     """Further messages cost a look into a set: of a connection of PostgreSQL, of a path of SQLite.
 
-    Whoever asks a second time who they are fails.
+    A second question would fail.
     """
     with engine_of(outbox_place) as engine:
         engine.outbox.counts()

@@ -58,7 +58,7 @@ def refuses(engine, connection):
 @pytest.mark.req("EF-10")
 @pytest.mark.parametrize("way", ["engine", "engine options", "connection options", "event"])
 def test_an_engine_of_sqlalchemy_in_autocommit_is_refused(outbox_place, way):
-    """Whoever has told the driver: the message would stay when the change is rolled back."""
+    """However that was set: the message would stay when the change is rolled back."""
     for driver in sync_drivers(outbox_place):
         url, given = with_driver(outbox_place, driver)
         level = {"isolation_level": "AUTOCOMMIT"}
@@ -68,7 +68,7 @@ def test_an_engine_of_sqlalchemy_in_autocommit_is_refused(outbox_place, way):
         if way == "event":
 
             @sqlalchemy.event.listens_for(made, "connect")
-            def tell(connection, _record):
+            def sets_it(connection, _record):
                 if outbox_place.dialect == "sqlite":
                     connection.isolation_level = None
                 else:

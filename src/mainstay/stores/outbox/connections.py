@@ -173,7 +173,7 @@ async def _on_async_psycopg(connection: Any, statement: str, values: Values) -> 
 
 
 def _returns(statement: str) -> bool:
-    """Whether a statement has rows; in a pipeline its result is not here yet to say so."""
+    """Whether a statement has rows; in a pipeline its result is not here yet."""
     return " RETURNING " in statement or statement.startswith("SELECT ")
 
 
@@ -203,7 +203,7 @@ def _check_sqlalchemy(connection: Any) -> None:
     """Begins what the first statement would begin, if the driver has no transaction under way."""
     if not _commits(connection):
         return
-    begun = None if connection.in_transaction() else connection.begin()  # an event may say BEGIN
+    begun = None if connection.in_transaction() else connection.begin()  # an event may send BEGIN
     if begun is None or _commits(connection):
         if begun is not None:
             begun.rollback()
@@ -211,7 +211,7 @@ def _check_sqlalchemy(connection: Any) -> None:
 
 
 def _commits(connection: Any) -> bool:
-    """Whether the driver's connection commits each statement, whoever has told it to.
+    """Whether the driver's connection commits each statement, however that was set.
 
     `isolation_level` of an engine, options of a connection, arguments of the driver and events are
     all ways to that; a transaction that was begun by hand is one all the same.

@@ -9,6 +9,9 @@ from mainstay.errors import StoreError
 from mainstay.stores.package_files import read_texts
 
 DIALECTS = ("postgresql", "sqlite")
+_OLDEST = 1
+"""The version with which this mainstay works, if it must not change the tables: what is newer
+guards more, and leaves every statement as it was."""
 
 
 def scripts(dialect: str) -> dict[int, str]:
@@ -26,7 +29,7 @@ def scripts(dialect: str) -> dict[int, str]:
 
 
 def newest(dialect: str) -> int:
-    """The version that this mainstay needs.
+    """The version that this mainstay brings.
 
     >>> newest("sqlite") == newest("postgresql")
     True
@@ -47,8 +50,8 @@ def pending(dialect: str, version: int, url: str) -> dict[int, str]:
 
 
 def check(dialect: str, version: int, url: str) -> None:
-    """Refuses a database whose tables are of an older version, if we must not change them."""
-    if pending(dialect, version, url):
+    """Refuses a database whose tables are too old or too new, if we must not change them."""
+    if pending(dialect, version, url) and version < _OLDEST:
         raise StoreError(
             f"{url} has version {version} of the outbox, and this mainstay needs {newest(dialect)}",
             hint=f"apply the output of `mainstay outbox schema --dialect {dialect}"
