@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextvars import copy_context
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +57,26 @@ async def shielded(
         with sys.modules["trio"].CancelScope(shield=True):
             return await work(), None
     asyncio = sys.modules["asyncio"]
-    task, cancelled = asyncio.ensure_future(work()), None
+    task, cancelled = asyncio.ensure_future(_caught(work)), None
     while True:
         try:
-            return await asyncio.shield(task), cancelled
+            found, exited = await asyncio.shield(task)
         except asyncio.CancelledError as error:
             if task.done():
                 raise
             cancelled = error
+        else:
+            if exited is not None:
+                raise exited
+            return found, cancelled
+
+
+async def _caught(work: Callable[[], Coroutine[Any, Any, R]]) -> Any:
+    """What the work returns, and what ends it that would stop the event loop from a task."""
+    try:
+        return await work(), None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
 
 
 async def in_thread(function: Callable[[], R]) -> R:
@@ -74,13 +87,15 @@ async def in_thread(function: Callable[[], R]) -> R:
     if is_trio():
         return await sys.modules["trio"].to_thread.run_sync(function)  # type: ignore[no-any-return]
     asyncio = sys.modules["asyncio"]
-    task, cancelled = asyncio.ensure_future(asyncio.to_thread(function)), None
-    while not task.done():
+    loop, cancelled = asyncio.get_running_loop(), None
+    # As asyncio.to_thread, without its task: SystemExit in one would stop the event loop.
+    future = loop.run_in_executor(None, copy_context().run, function)
+    while not future.done():
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([future])
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None and not task.cancelled():
-        task.exception()  # it was looked at
+    if cancelled is not None and not future.cancelled():
+        future.exception()  # it was looked at
         raise cancelled
-    return task.result()  # type: ignore[no-any-return]
+    return future.result()  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ import json
 import signal
 import time
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -205,6 +206,27 @@ def test_watch_ends_with_a_signal(url, capsys, monkeypatch):
         for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
             signal.signal(number, handler)
     assert (code, out.split(":")[0]) == (0, "1 recovered")
+
+
+def exits():
+    raise SystemExit(3)
+
+
+def test_a_step_that_exits(url, capsys):
+    """It ends neither a recovery, as an internal error, nor a resumption without a word."""
+    place, name = url
+    with Path(f"{name}.py").open("a", encoding="utf-8") as file:
+        file.write("def exits():\n    raise SystemExit(3)\n")
+        file.write("quits = Saga('quits', [SagaStep('a', exits)], max_recoveries=1)\n")
+    with Engine(place, sinks=[], audit=False) as engine, pytest.raises(SystemExit):
+        engine.sagas.run(Saga("quits", [SagaStep("a", exits)]), id="1")
+    options = ("--app", f"{name}:quits", "--store", place)
+    code, _, err = run(capsys, "resume", "quits/1", *options)
+    assert code == 1
+    assert "quits/1: a step has ended the run with SystemExit: 3" in err
+    code, out, err = run(capsys, "recover", *options)
+    assert code == 0
+    assert "1 recovered: 0 succeeded, 1 compensated" in out
 
 
 def test_without_a_command(capsys):

@@ -197,11 +197,14 @@ def test_take_after_the_lease():
 
 
 def test_take_of_what_was_released():
-    """A lease that is given up is free at once, and counts as no recovery."""
-    value, answer = step(begun(), Release("me", 1))
-    assert answer == Done()
-    assert step(value, Take("you", SHAPE, LEASE))[1].record.recoveries == 0
-    assert step(value, Renew("me", 1, LEASE))[1] == Lost()
+    """A lease that is given up is free at once; that is counted, unless only the store failed."""
+    for is_counted in (True, False):
+        value, answer = step(begun(), Release("me", 1, is_counted))
+        assert answer == Done()
+        taken = step(value, Take("you", SHAPE, LEASE))[1].record
+        assert (taken.recoveries, taken.stalled) == (is_counted, is_counted)
+        assert step(value, Renew("me", 1, LEASE))[1] == Lost()
+        assert step(value, Release("me", 1))[1] == Lost()
 
 
 def test_take_of_what_has_ended():

@@ -906,22 +906,6 @@ def test_no_more_at_once_than_workers():
         assert len(most) == 6
 
 
-def test_what_ends_a_step_in_a_thread_is_raised():
-    """Such as SystemExit: as if the step had run in the thread of the caller."""
-
-    def leave():
-        raise SystemExit(3)
-
-    store = MemoryStore()
-    with virtual_time() as time:
-        begin_and_die(store, Saga("t", [SagaStep("a", dies)]))
-        engine = Engine(store, sinks=[])
-        engine.sagas.register(Saga("t", [SagaStep("a", leave)]))
-        time.advance(31.0)
-        with pytest.raises(SystemExit):
-            engine.sagas.recover()
-
-
 def test_a_cancelled_recovery_cancels_its_sagas():
     """They are compensated, shielded; then the cancellation is raised."""
     store, undone = MemoryStore(), []

@@ -115,7 +115,7 @@ def resume(as_json: bool, address: str, app: str) -> None:
     """Run one saga to its end, if no process runs it."""
     with working_engine(app) as engine:
         found = _found(engine, address)
-        if found.state in ("running", "compensating") and not engine.sagas.resume(address):
+        if found.state in ("running", "compensating") and not _resumed(engine, address):
             message = f"{address}: a process runs it"
             raise CommandError(message, hint="it ends by itself", exit_code=Exit.NEGATIVE)
         after = _found(engine, address)
@@ -167,6 +167,15 @@ def recover(as_json: bool, app: str, watch: bool, every: float, workers: int) ->
     )
     for name, count in found.unknown.items():
         write(f"{count:,} of {shielded(name)}: the definition is not known in this application")
+
+
+def _resumed(engine: Engine, address: str) -> bool:
+    try:
+        return engine.sagas.resume(address)
+    except SystemExit as error:  # no handler of a signal raises it here: it is a step's
+        message = f"{address}: a step has ended the run with SystemExit: {error}"
+        hint = "mend the step; that counts as a recovery without progress"
+        raise CommandError(message, hint=hint, exit_code=Exit.NEGATIVE) from error
 
 
 def _recovered(engine: Engine, every: float | None, workers: int, progress: Any) -> Recovery:

@@ -76,6 +76,8 @@ class Release(Struct, frozen=True, gc=False):
 
     owner: str
     epoch: int
+    is_counted: bool = True
+    """Whether to take over counts as a recovery: not if only the store has failed."""
 
 
 @final

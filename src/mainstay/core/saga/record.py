@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 _LOST, _DONE, GONE = Lost(), Done(), Refusal("there is no such saga")
 DEADLINE = "its deadline has passed"
+_RELEASED = "released"
+"""In the place of an owner: none has it, and to take over counts as after a kill."""
 
 
 def reduce(
@@ -112,7 +114,8 @@ def _held(
     if not is_owner or record.state not in OPEN:
         return KEEP, _LOST
     if type(command) is Release:
-        return _written(replace(record, owner="", lease_until=NO_TIME, lease=NO_TIME)), _DONE
+        owner = _RELEASED if command.is_counted else ""
+        return _written(replace(record, owner=owner, lease_until=NO_TIME, lease=NO_TIME)), _DONE
     return _written(leased(record, command.lease, now, view)), _DONE
 
 
@@ -168,7 +171,7 @@ def _take(record: SagaRecord, command: Take, now: float, view: ClockView) -> tup
         stuck = Stuck("definition", -1, text, record.state, _occasion(record))
         record = replace(record, state=STUCK, stuck=stuck, owner="")
         return _written(record), Found(record)
-    is_left = int(bool(record.owner))  # or it was given up, or a person let it go on
+    is_left = int(bool(record.owner))  # or the store failed, or a person let it go on
     taken = replace(
         record,
         owner=command.owner,

@@ -30,6 +30,8 @@ class Group:
         self._tasks: list[Any] = []
         self._queue: Any = None
         self._scopes: list[Any] = []
+        self.is_cancelled = False
+        """Whether those that still run were cancelled by this."""
 
     @property
     def running(self) -> int:
@@ -81,6 +83,7 @@ class Group:
 
     def cancel(self) -> None:
         """Cancels those that still run: each has an outcome all the same."""
+        self.is_cancelled = True
         for each in (*self._tasks, *self._scopes):
             each.cancel()
 

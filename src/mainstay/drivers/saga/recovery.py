@@ -21,10 +21,10 @@ from mainstay.drivers.idempotency.groups import Group
 from mainstay.drivers.saga.escalation import item_of
 from mainstay.drivers.saga.parts import KIND
 from mainstay.drivers.saga.session import SagaRun
-from mainstay.errors import LeaseLost, StoredValueError, StoreUnavailable, UsageError
+from mainstay.errors import StoredValueError, StoreUnavailable, UsageError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import is_in_event_loop
-from mainstay.runtime.loops import shielded
+from mainstay.runtime.loops import is_cancellation, shielded
 from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Recovery:
         succeeded, compensated, stuck: what became of those.
         busy: sagas that other processes run.
         unknown: sagas by name and version whose definition is not known here.
-        failed: sagas that could not be taken over: their record is damaged, or the store failed.
+        failed: sagas that were not run to an end: their record is damaged, the store failed, or a
+            step ended the run, as one that raises SystemExit does.
 
     >>> Recovery().to_dict()["recovered"]
     0
@@ -182,7 +183,9 @@ def _recovered(
             return partial(_count_not_taken, parts=parts, address=address, answer=run)
         is_async = run.saga.is_async
         return partial(_count, end=_in_a_loop(runner, run) if is_async else runner.completed(run))
-    except (StoreUnavailable, StoredValueError, LeaseLost) as error:
+    except (
+        BaseException
+    ) as error:  # in a thread also SystemExit is the step's: signals are not here
         return partial(_failed, parts=parts, address=address, error=error)
 
 
@@ -214,7 +217,7 @@ async def arecover(
                 break
             record = _record_to_take(parts, found, address, entry)
             if record is not None:
-                group.start(partial(_arecovered, runner, parts, address, record, entry))
+                group.start(partial(_arecovered, runner, parts, address, record, entry, group))
         await end_all()
     except BaseException:
         group.cancel()
@@ -224,14 +227,19 @@ async def arecover(
 
 
 async def _arecovered(
-    runner: Runner, parts: SagaParts, address: str, record: SagaRecord, entry: str
+    runner: Runner, parts: SagaParts, address: str, record: SagaRecord, entry: str, group: Group
 ) -> Ended:
+    """The same; a Ctrl+C, which may come in any step, and the caller's cancellation end it."""
     try:
         run = await runner.atake(address, record, entry)
         if not isinstance(run, SagaRun):
             return partial(_count_not_taken, parts=parts, address=address, answer=run)
         return partial(_count, end=await runner.acompleted(run))
-    except (StoreUnavailable, StoredValueError, LeaseLost) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if group.is_cancelled and is_cancellation(error):
+            raise
         return partial(_failed, parts=parts, address=address, error=error)
 
 
@@ -380,7 +388,7 @@ def _unreadable(name: str, saga_id: str, address: str, error: StoredValueError) 
     )
 
 
-def _failed(found: Recovery, parts: SagaParts, address: str, error: Exception) -> None:
+def _failed(found: Recovery, parts: SagaParts, address: str, error: BaseException) -> None:
     """Reports a saga that could not be recovered: the others are."""
     found.failed += 1
     if isinstance(error, StoredValueError):

@@ -22,7 +22,7 @@ from mainstay.drivers.call.emit import emit
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.drivers.saga.records import SPACE
 from mainstay.drivers.saga.steps import SagaTaken, StepCall, call_of
-from mainstay.errors import LeaseLost
+from mainstay.errors import LeaseLost, StoreUnavailable
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND, context
 from mainstay.runtime.fork import PROCESS
 
@@ -92,7 +92,8 @@ class SagaRun:
         LEASE_RENEWAL.forget(self.lease)
         is_left = error is not None and not isinstance(error, LeaseLost)
         if is_left and not self.lease.is_inherited:
-            command = Release(self.record.owner, self.record.epoch)
+            is_counted = not isinstance(error, StoreUnavailable)
+            command = Release(self.record.owner, self.record.epoch, is_counted)
             self.parts.records.release(self.address, command, self.saga.lease)
         if self._tokens:
             BOUND.reset(self._tokens[0])
