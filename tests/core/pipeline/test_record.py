@@ -242,9 +242,12 @@ def test_resumptions_without_progress_are_bounded():
         value, answer = step(value, take(most=2))
         assert isinstance(answer, Claimed)
         value, _ = step(value, halting(cause="exhausted", owner="you", epoch=epoch))
-    answer = step(value, take(most=2))[1]
+    value, answer = step(value, take(most=2))
     assert isinstance(answer, Refusal)
-    assert "2 times without progress" in answer.why
+    assert "2 times without progress; the last time: " in answer.why
+    assert step(value, take(most=2)) == (value, answer)
+    record = decode(value)
+    assert (record.state, record.halt.cause, record.halt.stage) == (HALTED, "stalled", "poll")
     review = Review("release", decode(value).halt.occasion, "t", "ann", "it is back")
     value, _ = step(value, review)
     assert isinstance(step(value, take(most=2))[1], Claimed)

@@ -258,6 +258,36 @@ def test_a_halted_run_is_repaired_reviewed_and_resumed(place):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(SystemExit(3), "its process ended each time"), (Down(503), "the last time: ")],
+)
+def test_a_person_releases_a_run_that_was_resumed_too_often(place, error, text):
+    """Before, a person was asked for, no item said so, and nobody could let the run go on."""
+    check = Flaky(*[error] * 30)
+    with place.engine(breaker=None) as engine:
+        pipeline = place.pipeline(engine, stage("poll", Flaky()), stage("check", check))
+        with pytest.raises(type(error)):
+            pipeline.run(run_id="r")
+        for _ in range(2):
+            while True:
+                try:
+                    pipeline.resume("r")
+                except PipelineHalted as found:
+                    halted = found
+                    break
+                except (SystemExit, Down, CircuitOpenError):
+                    place.clock.advance(301.0)
+            assert "5 times without progress" in str(halted)
+            (item,) = engine.inbox
+            assert item.id == halted.item_id
+            assert text in item.text
+            assert decide(engine, "release", why="it is mended").won
+        check.outcomes.clear()
+        assert pipeline.resume("r").results["check"] == "done"
+    place.assert_whole()
+
+
 def test_an_abandoned_run_stays_in_quarantine(place):
     """Its data sets are given to no later run; the council may decide otherwise."""
     check = Flaky(SchemaValidationError("row 7"))

@@ -42,6 +42,7 @@ from mainstay.core.pipeline.state import (
     HALTED,
     REFUSED,
     RUNNING,
+    STALLED,
     SUCCEEDED,
     UNKNOWN,
     Halt,
@@ -145,13 +146,10 @@ def _take(record: RunRecord, command: Take, now: float, view: ClockView) -> tupl
     left = lease_of(record, now, view)
     if left > 0.0:
         return KEEP, Busy(left)
-    doubtful = _doubtful(record, command)
-    if doubtful:
-        record = _in_doubt(record, doubtful, now)
-        return _written(record), Refusal(_why_not(record, command), record)
-    why = _why_not(record, command)
+    halted = _left_to_a_person(record, command, now)
+    why = _why_not(halted or record, command)
     if why:
-        return KEEP, Refusal(why, record)
+        return KEEP if halted is None else _written(halted), Refusal(why, halted or record)
     taken = replace(
         record,
         state=RUNNING,
@@ -168,6 +166,16 @@ def _take(record: RunRecord, command: Take, now: float, view: ClockView) -> tupl
     )
     taken = leased(_entered(taken, (), (resumed,), now), command.lease, now, view)
     return _written(taken), Claimed(taken)
+
+
+def _left_to_a_person(record: RunRecord, command: Take, now: float) -> RunRecord | None:
+    """The record of a run that is halted now, when it was to be resumed; None if it is not."""
+    doubtful = _doubtful(record, command)
+    if doubtful:
+        return _in_doubt(record, doubtful, now)
+    if record.stalled >= command.most and not _why_not(record, command):
+        return _stalled(record, now)
+    return None
 
 
 def _doubtful(record: RunRecord, command: Take) -> str:
@@ -194,6 +202,19 @@ def _in_doubt(record: RunRecord, stage: str, now: float) -> RunRecord:
     return unleased(_entered(record, (unknown,), (halted,), now))
 
 
+def _stalled(record: RunRecord, now: float) -> RunRecord:
+    """The record of a run that only a person lets go on: retries are bounded."""
+    begun = [name for name, each in record.stages.items() if each.status == "started"]
+    text, before = f"it was resumed {record.stalled} times without progress", record.halt
+    name = before.stage if before else begun[0] if begun else ""
+    error_class = before.error_class if before else "OutcomeUnknown"
+    text += f"; the last time: {before.text}" if before else "; its process ended each time"
+    halt = Halt(name, STALLED, error_class, text, now, _occasion(record))
+    halted = _draft(record, "halted", stage=name, reason=text)
+    record = replace(record, state=HALTED, halt=halt)
+    return unleased(_entered(record, (), (halted,), now))
+
+
 def _why_not(record: RunRecord, command: Take) -> str:
     """Why a run is not resumed; empty if it may be."""
     halt = record.halt
@@ -202,14 +223,11 @@ def _why_not(record: RunRecord, command: Take) -> str:
         return f"{names} is in quarantine until a person has reviewed it"
     if halt is not None and halt.cause == UNKNOWN:
         return f"{halt.text}: a person must decide"
+    if halt is not None and halt.cause == STALLED:
+        return f"{halt.text}: a person must release it"
     text = changed(record.shape, command.shape, _done(record))
     if text:
         return text
-    if record.stalled >= command.most:
-        return (
-            f"it was resumed {record.stalled} times without progress: retries are bounded, and a"
-            " person must release it"
-        )
     return ""
 
 

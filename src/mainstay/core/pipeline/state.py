@@ -36,6 +36,8 @@ class RunState(Enum):
 RUNNING, HALTED, SUCCEEDED, ABANDONED = RunState
 
 FAIL_FAST, EXHAUSTED, REFUSED, UNKNOWN = "fail_fast", "exhausted", "refused", "unknown"
+STALLED = "stalled"
+"""It was resumed too often without progress."""
 """Why a run is halted: a class that is never retried; retries that ran out; a call that was not
 made (an open circuit); a stage that may have happened and must not happen twice."""
 

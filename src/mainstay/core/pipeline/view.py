@@ -36,8 +36,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     Attributes:
         state: "running", "halted", "succeeded" or "abandoned"; "damaged" if its record cannot be
             read, and then `why` is the reason.
-        cause: why it is halted: "fail_fast", "exhausted", "refused", "unknown", or "reviewed" once
-            a person has released it.
+        cause: why it is halted: "fail_fast", "exhausted", "refused", "unknown", "stalled" (resumed
+            too often without progress), or "reviewed" once a person has released it.
         quarantine: the data sets that are held back.
         retries: its entries in the retry log.
         versions: its entries in the versioning ledger.

@@ -16,7 +16,14 @@ from mainstay.core.inbox.items import Item
 from mainstay.core.pipeline.commands import Close, Done, Review
 from mainstay.core.pipeline.dataset import Free, Hold
 from mainstay.core.pipeline.open_run import read
-from mainstay.core.pipeline.state import HALTED, RUNNING, UNKNOWN, RunRecord, address_of
+from mainstay.core.pipeline.state import (
+    HALTED,
+    RUNNING,
+    STALLED,
+    UNKNOWN,
+    RunRecord,
+    address_of,
+)
 from mainstay.drivers.inbox.resolution import MOVED_ON
 from mainstay.drivers.pipeline.ledger_files import LedgerFiles
 from mainstay.errors import LedgerError, StoredValueError
@@ -227,8 +234,8 @@ def _damaged_dataset(name: str, address: str) -> Item:
 def item_of(address: str, record: RunRecord) -> Item | None:
     """The item of a run that only a person lets go on; None if it may be resumed."""
     halt, quarantine = record.halt, record.quarantine
-    is_unknown = halt is not None and halt.cause == UNKNOWN
-    if record.state is not HALTED or halt is None or not (record.is_held or is_unknown):
+    needs_person = halt is not None and halt.cause in (UNKNOWN, STALLED)
+    if record.state is not HALTED or halt is None or not (record.is_held or needs_person):
         return None
     is_council = quarantine is not None and quarantine.is_escalated
     datasets = quarantine.shown if quarantine is not None and record.is_held else ()
