@@ -13,7 +13,7 @@ import trio
 from mainstay import Engine, RetryPolicy, Saga, SagaStep, StoreUnavailable
 from mainstay.drivers.saga.records import SPACE
 from mainstay.stores.memory import MemoryStore
-from mainstay.testing import virtual_time
+from mainstay.testing import ProcessDied, run_saga, virtual_time
 
 ONCE = RetryPolicy(max_attempts=1)
 ENDS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()]
@@ -193,3 +193,23 @@ class Flaky(MemoryStore):
             self.failures -= 1
             raise StoreUnavailable("memory://", "write", "down")
         return super().transact(space, key, decide)
+
+
+def test_a_recovery_in_which_a_test_ends_the_process():
+    """What is neither a failure nor an exit is raised: the process has ended for the test."""
+    saga = of(raising(ProcessDied("a test"), []))
+    with Engine(MemoryStore(), sinks=[]) as engine:
+        with pytest.raises(ProcessDied):
+            engine.sagas.run(saga, id="1")
+        released(engine)
+        for recovers in (recover, recover_on_asyncio, recover_on_trio):
+            with pytest.raises(ProcessDied):
+                recovers(engine)
+            released(engine)
+
+
+def test_a_process_that_dies_in_a_recovery():
+    """`run_saga` goes on with the next process, as before."""
+    steps = [SagaStep(name, lambda: 5, lambda: None) for name in "ab"]
+    trace = run_saga(Saga("s", steps), crash_at=[1, 2, 3, 4, 5])
+    assert trace.state == "succeeded"

@@ -56,6 +56,9 @@ _AT_LAST = 30.0
 _ABOUT_TO_BEGIN = 60.0
 """Seconds for which an entry without a saga is left alone."""
 _MOST_UNBEGUN = 10_000
+_ENDS_ONE = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What ends the run of a saga that is recovered. Anything else, such as the end of a process that a
+test plays, ends the recovery as well."""
 
 
 class Recovery:
@@ -183,9 +186,9 @@ def _recovered(
             return partial(_count_not_taken, parts=parts, address=address, answer=run)
         is_async = run.saga.is_async
         return partial(_count, end=_in_a_loop(runner, run) if is_async else runner.completed(run))
-    except (
-        BaseException
-    ) as error:  # in a thread also SystemExit is the step's: signals are not here
+    except BaseException as error:
+        if not _ends_one(error):
+            raise
         return partial(_failed, parts=parts, address=address, error=error)
 
 
@@ -238,9 +241,15 @@ async def _arecovered(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if group.is_cancelled and is_cancellation(error):
+        is_own = _ends_one(error) and not (group.is_cancelled and is_cancellation(error))
+        if not is_own:
             raise
         return partial(_failed, parts=parts, address=address, error=error)
+
+
+def _ends_one(error: BaseException) -> bool:
+    """Whether this ends the run of one saga, and no recovery; in a thread no signal raises it."""
+    return isinstance(error, _ENDS_ONE) or type(error).__name__ == "CancelledError"
 
 
 def checked_workers(workers: int) -> int:
