@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core.base.functions import is_async, takes_context
 from mainstay.core.codec.outcome import (
     Failed,
     Succeeded,
@@ -25,9 +24,8 @@ from mainstay.core.codec.outcome import (
     encode_outcome,
     encode_value,
 )
-from mainstay.core.inbox.items import Item
 from mainstay.core.saga.commands import Begin, Cancel, Claimed, Resolve, Take
-from mainstay.core.saga.context import SagaContext, address_of, key_of
+from mainstay.core.saga.context import address_of
 from mainstay.core.saga.definition import Saga, SagaStep, outline_of
 from mainstay.core.saga.flow import (
     AwaitStep,
@@ -46,7 +44,7 @@ from mainstay.errors import MissingExtraError, OutcomeUnknown, PayloadMismatch
 from mainstay.integrations.temporal_policy import limit_of, retry_of
 
 try:
-    from temporalio import activity, workflow
+    from temporalio import workflow
     from temporalio.common import RetryPolicy as TemporalRetry
     from temporalio.common import WorkflowIDReusePolicy
     from temporalio.exceptions import (
@@ -57,6 +55,14 @@ try:
     from temporalio.worker import Worker
 except ImportError as error:
     raise MissingExtraError("temporalio", "temporal") from error
+from mainstay.integrations.temporal_activities import (
+    ESCALATE,
+    Request,
+    acting,
+    activity_name,
+    escalating,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,10 +71,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.types import UserValue
     from mainstay.core.saga.flow import Effect, End
-
-Request = dict[str, Any]
-"""What a workflow is started with, as JSON; Temporal reads the annotations."""
-ESCALATE = "mainstay.saga.escalate"
 
 
 # --- the workflow ---------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class SagaWorkflow:
     ) -> Outcome:
         """One action or compensation, which Temporal repeats for `left` seconds at most."""
         retry = self._request["undo" if is_undo else "action"][step]
-        name = _activity_name(self._saga, step, is_undo=is_undo)
+        name = activity_name(self._saga, step, is_undo=is_undo)
         try:
             done = await workflow.execute_activity(
                 name,
@@ -284,10 +286,6 @@ def _nothing() -> None:
     """Stands for a function that only the worker of the activities knows."""
 
 
-def _activity_name(saga: Saga, step: int, *, is_undo: bool) -> str:
-    return f"{saga.name}.v{saga.version}.{saga.steps[step].name}" + (".undo" if is_undo else "")
-
-
 def _failed(step: int, error: ActivityError, what: str) -> Outcome:
     """The outcome of an activity that Temporal has given up on."""
     cause = error.cause
@@ -316,89 +314,17 @@ def saga_worker(
         task_queue: where workflows are started.
         options: of `temporalio.worker.Worker`.
     """
-    activities: list[Callable[..., Any]] = [_escalating(engine)]
+    activities: list[Callable[..., Any]] = [escalating(engine)]
     for saga in sagas:
         request_of(engine, saga, "", None)  # what cannot be translated is refused now
         for step in range(len(saga.steps)):
-            activities.append(_acting(engine, saga, step, is_undo=False))
+            activities.append(acting(engine, saga, step, is_undo=False))
             if saga.steps[step].compensate is not None:
-                activities.append(_acting(engine, saga, step, is_undo=True))
+                activities.append(acting(engine, saga, step, is_undo=True))
     options.setdefault("activity_executor", ThreadPoolExecutor(32))
     return Worker(
         client, task_queue=task_queue, workflows=[SagaWorkflow], activities=activities, **options
     )
-
-
-def _acting(engine: Any, saga: Saga, number: int, *, is_undo: bool) -> Callable[..., Any]:
-    """The activity of an action or a compensation."""
-    step = saga.steps[number]
-    function = step.compensate if is_undo else step.action
-    assert function is not None
-    policy = engine.sagas.policy_of(saga, number, is_undo=is_undo)
-
-    def given(request: Request) -> tuple[SagaContext, ...]:
-        if not takes_context(function):
-            return ()
-        results = {name: _value_of(data) for name, data in request["results"].items()}
-        key = key_of(request["address"], step.name, is_undo=is_undo)
-        value = _value_of(request["input"])
-        context = SagaContext(saga.name, request["id"], step.name, value, results, key)
-        context.attempt = activity.info().attempt
-        return (context,)
-
-    def failed(error: Exception) -> ApplicationError:
-        data = encode_outcome(Failed(error)).decode()
-        is_final = not policy.classification(error).retryable
-        return ApplicationError(
-            f"{type(error).__name__}: {error}", data, engine.sagas.is_doubtful(error),
-            type=type(error).__name__, non_retryable=is_final,
-        )  # fmt: skip
-
-    name = _activity_name(saga, number, is_undo=is_undo)
-    if is_async(function):
-
-        @activity.defn(name=name)
-        async def act(request: Request) -> str:
-            try:
-                return encode_value(await function(*given(request))).decode()
-            except Exception as error:
-                raise failed(error) from error
-
-        return act
-
-    @activity.defn(name=name)
-    def act_in_thread(request: Request) -> str:
-        try:
-            return encode_value(function(*given(request))).decode()
-        except Exception as error:
-            raise failed(error) from error
-
-    return act_in_thread
-
-
-def _value_of(data: str) -> UserValue:
-    outcome = decode_outcome(data.encode())
-    assert isinstance(outcome, Succeeded)
-    return outcome.value
-
-
-def _escalating(engine: Any) -> Callable[..., Any]:
-    """The activity that puts a saga which is stuck into the inbox of the engine."""
-
-    @activity.defn(name=ESCALATE)
-    def escalate(found: Request) -> str:
-        item = Item(
-            kind="stuck_saga",
-            subject=f"temporal {found['address']}",
-            operation=found["saga"],
-            text=f"{found['saga']} {found['id']}: {found['text']} (on Temporal:"
-            f" workflow {found['address']})",
-            occasion=found["occasion"],
-            data={**found, "temporal": True},
-        )
-        return str(engine.inbox.put(item, is_new=False).id)
-
-    return escalate
 
 
 # --- starting -------------------------------------------------------------------------------------
@@ -492,7 +418,7 @@ async def run_saga(
     if found["input"] != encode_value(input).decode():
         raise PayloadMismatch(saga.name, id)
     if found["state"] == "succeeded":
-        return {name: _value_of(data) for name, data in found["results"].items()}
+        return {name: value_of(data) for name, data in found["results"].items()}
     outcome = decode_outcome(found["failure"].encode())
     assert isinstance(outcome, Failed)
     raise outcome.exception

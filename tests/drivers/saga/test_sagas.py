@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from functools import partial, wraps
+from itertools import count
 
 import pytest
 import trio
@@ -294,19 +296,137 @@ def test_plain_steps_among_async_ones_run_in_a_thread(engine):
     assert where[0] != result.results["a"]
 
 
+def hidden(function):
+    """As a lambda: nothing shows that what it returns is to be awaited."""
+    return lambda: function()  # noqa: PLW0108  that is what it is about
+
+
+class Callable:
+    def __init__(self, function):
+        self.function = function
+
+    async def __call__(self):
+        return await self.function()
+
+
+class Awaitable:
+    def __init__(self, function):
+        self.function = function
+
+    def __await__(self):
+        return self.function().__await__()
+
+
+def decorated(function):
+    @wraps(function)
+    def inner(*args):
+        return function(*args)
+
+    return inner
+
+
+def sometimes(function):
+    """Async at every other call."""
+    calls = count()
+    return lambda: "plain" if next(calls) % 2 else function()
+
+
+WRAPPERS = [
+    hidden, partial, Callable, decorated, sometimes,
+    lambda function: lambda: Awaitable(function),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+@pytest.mark.parametrize("run", [run_asyncio, run_trio])
+def test_what_is_returned_is_awaited(engine, run, wrap):
+    """Whatever wraps an async function; before, the step failed with "use arun"."""
+    calls, thread = [], threading.current_thread()
+
+    async def act(name="act"):
+        assert threading.current_thread() is thread
+        calls.append(name)
+        if calls == ["act"]:
+            raise OSError("again")  # a retry of the same call
+        return 5
+
+    async def undo():
+        calls.append("undo")
+
+    once = RetryPolicy(max_attempts=2, retry_on=OSError, backoff=Backoff.constant(0.0))
+    steps = [SagaStep("a", wrap(act), wrap(undo), policy=once, compensate_policy=ONCE)]
+    saga = Saga("t", [*steps, SagaStep("b", dies_of_value_error, policy=ONCE)])
+    with virtual_time(), pytest.raises(ValueError, match="closed"):
+        run(engine, saga, id="1")
+    assert engine.sagas.get("t", "1").state == "compensated"
+    assert calls[:1] == ["act"]
+    assert calls[-1] == "undo"
+    assert run(engine, Saga("u", steps)).results["a"] in (5, "plain")
+
+
+def dies_of_value_error():
+    raise ValueError("closed")
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+def test_what_is_returned_can_be_cancelled(engine, limit):
+    """As an async step: it is cut off, and undone."""
+    undone = []
+
+    async def hang():
+        await asyncio.Event().wait()
+
+    async def main():
+        saga = Saga("t", [SagaStep("a", hidden(hang), lambda: undone.append("a"))], deadline=limit)
+        task = asyncio.ensure_future(engine.sagas.arun(saga, id="1"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert undone == ["a"]
+
+
+def test_what_is_returned_is_awaited_by_a_recovery():
+    """No recovery can know how the saga was begun: its threads have an event loop for it."""
+    store, calls = MemoryStore(), []
+
+    async def act():
+        await asyncio.sleep(0)
+        calls.append("a")
+        return 5
+
+    with virtual_time() as time:
+        begin_and_die(store, Saga("t", [SagaStep("a", dies)]))
+        engine = Engine(store, sinks=[])
+        engine.sagas.register(Saga("t", [SagaStep("a", hidden(act))]))
+        time.advance(31.0)
+        assert engine.sagas.recover().succeeded == 1
+    assert calls == ["a"]
+
+
 def test_async_steps_need_arun(engine):
-    """`run` refuses steps that have to be awaited, and a result that has to be."""
+    """`run` refuses steps that have to be awaited, and what has to be: that is not retried."""
 
     async def debit():
         return 1
 
-    def hidden():
-        return debit()
-
     with pytest.raises(UsageError, match="arun"):
         engine.sagas.run(Saga("a", [SagaStep("debit", debit)]))
-    with pytest.raises(UsageError, match="step debit of b has to be awaited"):
-        engine.sagas.run(Saga("b", [SagaStep("debit", hidden)]))
+    text = "step debit of b returned coroutine, which has to be awaited. use `await engine.sagas"
+    with virtual_time() as time:
+        patient = RetryPolicy(max_attempts=9, retry_on=Exception)
+        with pytest.raises(UsageError, match=text):
+            engine.sagas.run(Saga("b", [SagaStep("debit", hidden(debit), policy=patient)]))
+        steps = [
+            SagaStep("debit", lambda: 1, hidden(debit)),
+            SagaStep("x", dies_of_value_error, policy=ONCE),
+        ]
+        with pytest.raises(CompensationFailedError) as raised:
+            engine.sagas.run(Saga("c", steps), id="1")
+        assert isinstance(raised.value.errors[0], UsageError)
+        assert time.sleeps == []
 
 
 def test_deadline_of_a_saga(engine, run):

@@ -25,7 +25,7 @@ from mainstay.deadline import within
 from mainstay.drivers.idempotency.groups import Group
 from mainstay.drivers.idempotency.patience import aoffered
 from mainstay.drivers.saga.escalation import aescalate
-from mainstay.drivers.saga.steps import SagaTaken
+from mainstay.drivers.saga.steps import SagaTaken, StepAwaits
 from mainstay.runtime.loops import in_thread, is_cancellation, is_trio, shielded
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _Driver:
         if type(effect) is AwaitStep:
             return await self._await_step()
         if type(effect) is UndoStep:
-            return await _called(self.run.call(effect.step, is_undo=True), None)
+            return await called(self.run.call(effect.step, is_undo=True), None)
         if type(effect) is EmitSaga:
             self.run.parts.emit(effect.event)
             return None
@@ -130,7 +130,7 @@ class _Driver:
         calls = [self.run.call(number) for number in effect.steps]
         self._calls, self._is_forward = calls, effect.is_forward
         if len(calls) == 1:
-            return self.run.done(await _called(calls[0], effect.left))
+            return self.run.done(await called(calls[0], effect.left))
         for call in calls:
             self.group.start(partial(_guarded, call, effect.left))
         return self.run.done(await self.group.next())
@@ -153,12 +153,17 @@ class _Driver:
         return self.run.done(await self.group.next())
 
 
-async def _called(call: StepCall, limit: float | None) -> Outcome:
+async def called(call: StepCall, limit: float | None) -> Outcome:
+    """The outcome of an action or a compensation."""
     try:
         with nullcontext() if limit is None else within(limit):
-            if call.is_async:
-                return call.returned(await call.known.operation.acall(call.aattempt))
-            return call.returned(await in_thread(lambda: call.known.operation.call(call.attempt)))
+            operation = call.known.operation
+            if not call.known.is_async:
+                try:
+                    return call.returned(await in_thread(lambda: operation.call(call.attempt)))
+                except StepAwaits as found:
+                    call.go_on(found.value)
+            return call.returned(await operation.acall(call.aattempt))
     except SagaTaken as taken:
         raise taken.lost from None
     except Exception as error:
@@ -168,7 +173,7 @@ async def _called(call: StepCall, limit: float | None) -> Outcome:
 async def _guarded(call: StepCall, limit: float | None) -> Outcome:
     """The same for a step of a group: also one that is cancelled has an outcome."""
     try:
-        return await _called(call, limit)
+        return await called(call, limit)
     except BaseException as error:
         if not is_cancellation(error):
             raise

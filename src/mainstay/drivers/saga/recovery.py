@@ -184,8 +184,7 @@ def _recovered(
         run = runner.take(address, record, entry)
         if not isinstance(run, SagaRun):
             return partial(_count_not_taken, parts=parts, address=address, answer=run)
-        is_async = run.saga.is_async
-        return partial(_count, end=_in_a_loop(runner, run) if is_async else runner.completed(run))
+        return partial(_count, end=_completed(runner, run))
     except BaseException as error:
         if not _ends_one(error):
             raise
@@ -271,15 +270,15 @@ def resume(runner: Runner, parts: SagaParts, address: str) -> bool:
     if not isinstance(run, SagaRun):
         not_taken(parts, address, run)
         return False
-    if run.saga.is_async:
-        _in_a_loop(runner, run)
-    else:
-        runner.completed(run)
+    _completed(runner, run)
     return True
 
 
-def _in_a_loop(runner: Runner, run: SagaRun) -> End:
-    """Runs an async saga in an event loop of its own."""
+def _completed(runner: Runner, run: SagaRun) -> End:
+    """Runs a saga to its end; an async one in an event loop of its own."""
+    if not run.saga.is_async:
+        run.may_await = True
+        return runner.completed(run)
     import asyncio
 
     return asyncio.run(runner.acompleted(run))

@@ -75,6 +75,9 @@ class SagaRun:
         plan = Plan(saga, self.saga_id, record.owner, parts.max_result)
         self.flow = saga_flow(plan, record, claimed.left, is_recovery=is_recovery)
         self.lease = Lease(call=self, length=saga.lease, until=sent + saga.lease)
+        self.may_await = False
+        """Whether a function that only its call shows to be async has an event loop of its own: in
+        a recovery, which cannot know by which of `run` and `arun` the saga was begun."""
         self._is_free = False
         self._tokens: tuple[Any, ...] = ()
         self._context = _context_of(record)

@@ -7,6 +7,7 @@ that was cut off, timed out, or lost its connection after the request was sent.
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -88,6 +89,17 @@ class SagaTaken(BaseException):
         self.lost = lost
 
 
+class StepAwaits(BaseException):
+    """A plain function has returned what has to be awaited, which a thread cannot do.
+
+    No policy retries it; the drivers await the value, or refuse it.
+    """
+
+    def __init__(self, value: UserValue) -> None:
+        super().__init__("what was returned has to be awaited")
+        self.value = value
+
+
 class StepCall(Struct, eq=False):
     """One action or compensation, with the context that it is given."""
 
@@ -101,16 +113,13 @@ class StepCall(Struct, eq=False):
     """What the present attempt has emitted; a function without a context emits nothing."""
     began: int = 0
     clear: int = 0
+    awaited: UserValue = None
+    """What a plain function has returned, and its first attempt goes on to await."""
 
     @property
     def name(self) -> str:
         """The name of the step."""
         return self.known.step.name
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function is to be awaited."""
-        return self.known.is_async
 
     def attempt(self) -> UserValue:
         """One attempt of a plain function."""
@@ -124,21 +133,40 @@ class StepCall(Struct, eq=False):
             self._note(error)
             raise
         if type(value) not in PLAIN and is_awaitable(value):
-            discard(value)
-            raise UsageError(
-                f"step {self.name} of {self.saga} has to be awaited",
+            raise StepAwaits(value)
+        return value
+
+    def refused(self, value: UserValue) -> Outcome:
+        """The outcome where nothing can await what was returned: it is not tried again."""
+        discard(value)
+        return self.failed(
+            UsageError(
+                f"step {self.name} of {self.saga} returned {type(value).__name__}, which has to be"
+                " awaited",
                 hint="use `await engine.sagas.arun(...)`",
             )
-        return value
+        )
+
+    def go_on(self, value: UserValue) -> None:
+        """Has `aattempt` await what was returned; from now on the function counts as async."""
+        self.awaited = value
+        self.began -= 1
+        self.known.is_async = True
 
     async def aattempt(self) -> UserValue:
         """One attempt of an async function."""
         if not self.lease.is_certain():
             await self.lease.arenew()
         self.began += 1
-        context = self.context
+        context, value = self.context, self.awaited
         try:
-            return await (self.known.function() if context is None else self._given(context))
+            if value is not None:
+                self.awaited = None
+            else:
+                value = self.known.function() if context is None else self._given(context)
+                if type(value) is not CoroutineType and not is_awaitable(value):
+                    return value  # of a function that is async at times
+            return await value
         except BaseException as error:
             self._note(error)
             raise

@@ -13,10 +13,11 @@ from mainstay.deadline import within
 from mainstay.drivers.idempotency.groups import Threads
 from mainstay.drivers.idempotency.patience import offered_again
 from mainstay.drivers.saga.escalation import escalate
-from mainstay.drivers.saga.steps import SagaTaken
+from mainstay.drivers.saga.steps import SagaTaken, StepAwaits
+from mainstay.runtime.context import is_in_event_loop
 
 if TYPE_CHECKING:
-    from mainstay.core.base.types import Answer
+    from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.saga.flow import Effect, End, Outcome
     from mainstay.drivers.saga.session import SagaRun
     from mainstay.drivers.saga.steps import StepCall
@@ -72,23 +73,23 @@ def _write(run: SagaRun, effect: Write) -> object:
 def _run_step(run: SagaRun, effect: RunSteps) -> Outcome:
     if effect.is_forward:
         run.free_of_caller()
-    return run.done(_called(run.call(effect.steps[0]), effect.left))
+    return run.done(_called(run, run.call(effect.steps[0]), effect.left))
 
 
 def _run_group(run: SagaRun, effect: RunSteps, group: Threads[Outcome]) -> Outcome:
     if effect.is_forward:
         run.free_of_caller()
     for call in [run.call(number) for number in effect.steps]:
-        group.start(call.name, partial(_called, call, effect.left))
+        group.start(call.name, partial(_called, run, call, effect.left))
     return run.done(group.next())
 
 
 def _undo(run: SagaRun, effect: UndoStep) -> Outcome:
     run.free_of_caller()
-    return _called(run.call(effect.step, is_undo=True), None)
+    return _called(run, run.call(effect.step, is_undo=True), None)
 
 
-def _called(call: StepCall, limit: float | None) -> Outcome:
+def _called(run: SagaRun, call: StepCall, limit: float | None) -> Outcome:
     try:
         if limit is None:
             return call.returned(call.known.operation.call(call.attempt))
@@ -96,5 +97,19 @@ def _called(call: StepCall, limit: float | None) -> Outcome:
             return call.returned(call.known.operation.call(call.attempt))
     except SagaTaken as taken:
         raise taken.lost from None
+    except StepAwaits as found:
+        if not run.may_await or is_in_event_loop():
+            return call.refused(found.value)
+        return _awaited(call, found.value, limit)
     except Exception as error:
         return call.failed(error)
+
+
+def _awaited(call: StepCall, value: UserValue, limit: float | None) -> Outcome:
+    """The outcome of a function that only its call has shown to be async, in a loop of its own."""
+    import asyncio
+
+    from mainstay.drivers.saga import aio
+
+    call.go_on(value)
+    return asyncio.run(aio.called(call, limit))
