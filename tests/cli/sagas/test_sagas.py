@@ -113,12 +113,24 @@ def test_graph(url, capsys):
     _, out, _ = run(capsys, "graph", "refund/r<1>", "--store", url[0])
     assert out.startswith("flowchart TD")
     assert 's0["debit<br/>undo failed' in out
-    assert "r#lt;1#gt;" in out
+    assert "r#60;1#62;" in out
     _, out, _ = run(capsys, "graph", "order/o-1", "--format", "svg", "--store", url[0])
     texts = [each.text for each in ET.fromstring(out).iter() if each.tag.endswith("text")]
     assert {"debit", "bill", "succeeded"} <= set(texts)
     _, out, _ = run(capsys, "graph", "order/o-1", "--json", "--store", url[0])
     assert json.loads(out)["format"] == "mermaid"
+
+
+@pytest.mark.parametrize("form", ["mermaid", "svg"])
+def test_graph_shields_a_terminal(url, capsys, form):
+    """An id may hold what a terminal obeys, as any text from elsewhere."""
+    place, _ = url
+    saga_id = "\x1b[31mred\r\x9b2J"
+    with Engine(place, sinks=[], audit=False) as engine:
+        engine.sagas.run(Saga("odd", [SagaStep("a", lambda: 5)]), id=saga_id)
+    _, out, _ = run(capsys, "graph", f"odd/{saga_id}", "--format", form, "--store", place)
+    assert out.replace("\n", "").isprintable()
+    assert "red" in out
 
 
 def test_recover(url, capsys, tmp_path):

@@ -1,5 +1,6 @@
 """Diagrams of what happened: every step, its status, and text that breaks neither format."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -47,15 +48,30 @@ def test_mermaid():
     assert 'ended(["running"])' in lines
 
 
-@pytest.mark.parametrize("text", ['a"b', "<script>", "#35;", "a\nb", "x" * 99])
+ODD = [
+    'a"b', "<script>", "#35;", "a\nb", "x" * 99, "\x1b[31mred", "a\rb", "\u202eb", "\ud800", "\0",
+    '%%{init: {"theme": "dark"}}%%', "`**b**`", "&lt;", "a]]>b", "a;b", "\x9b31m", "\u2028",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD)
 def test_any_text(text):
-    """No id and no error ends a label or an element."""
-    odd = view(*STEPS, saga_id=text, stuck=f"{text}\x1b")
+    """No id and no error ends a label or an element; nor does a terminal or Mermaid obey it."""
+    odd = view(*STEPS, StepView(name=text, status="done", group=3), saga_id=text, stuck=text)
     drawn = mermaid(odd)
-    assert '"' not in drawn.splitlines()[1].replace('(["', "").replace('"])', "")
-    assert "<script>" not in drawn
-    root = ET.fromstring(svg(odd))
-    assert len([each for each in root.iter() if each.tag.endswith("rect")]) == 6
+    lines = drawn.splitlines()
+    assert len(lines) == len(
+        mermaid(view(*STEPS, StepView(name="odd", status="done", group=3), stuck="x")).splitlines()
+    )
+    assert all(line.isprintable() for line in lines)
+    (label,) = re.findall(r'begin\(\["(.*)"\]\)$', lines[1])
+    assert not re.search(r'["<>&%{}`]', label)
+    assert re.fullmatch(r"([^#]|#\d+;)*", label)
+    picture = svg(odd)
+    assert picture.replace("\n", "").isprintable()
+    assert "<script>" not in drawn + picture
+    root = ET.fromstring(picture)
+    assert len([each for each in root.iter() if each.tag.endswith("rect")]) == 7
 
 
 def test_svg():

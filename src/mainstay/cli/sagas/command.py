@@ -13,7 +13,7 @@ from mainstay.cli.inbox.identity import opened, store_option
 from mainstay.cli.listing import print_list
 from mainstay.cli.options import Seconds, example, json_option
 from mainstay.cli.sagas.application import app_option, working_engine
-from mainstay.cli.screen.output import shielded, write, write_json, write_ours
+from mainstay.cli.screen.output import shielded, shielded_lines, write, write_json, write_ours
 
 if TYPE_CHECKING:
     from typing import Any
@@ -103,7 +103,7 @@ def graph(as_json: bool, address: str, kind: str) -> None:
     if as_json:
         write_json({"saga": found.address, "format": kind, "graph": drawn})
     else:
-        write_ours(drawn.rstrip("\n"))
+        write_ours(shielded_lines(drawn.rstrip("\n")))
 
 
 @command.command(epilog=example("mainstay sagas resume transfer/t-1 --app shop.sagas:engine"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
+from mainstay.core.base.printable import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.saga.view import SagaView, StepView
@@ -77,10 +79,15 @@ def _status(step: StepView) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text for a label of Mermaid, which has entities for what would end it."""
-    for sign, name in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;"), ("\n", " ")):
-        text = text.replace(sign, name)
-    return text
+    """Text for a label of Mermaid: what it would obey is written as the entity of its number.
+
+    That is what ends a label, `%%{...}%%`, which configures it wherever it stands, and Markdown.
+    What a terminal obeys is shown as an escape.
+    """
+    return printable(text.replace("\n", " ")).translate(_ENTITIES)
+
+
+_ENTITIES = str.maketrans({sign: f"#{ord(sign)};" for sign in '#"<>&%{}`'})
 
 
 def svg(view: SagaView) -> str:
