@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact.fields import is_in_arn
-from mainstay.core.redact.names import SECRET, SURE, words_of
+from mainstay.core.redact.names import SECRET, SURE, without_method, words_of
 from mainstay.core.redact.plain import is_dense, is_plain, is_random, without_stop
 from mainstay.core.redact.shapes.signs import joined, owned
 
@@ -78,7 +78,7 @@ _HERE = re.compile(r"[ ]?[;/][ ]?|[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
 _METHOD = re.compile(r"\.(?:[eE]quals|contentEquals|compareTo|should|eql|matches)\Z")
 """What compares a value."""
 _FILLER = re.compile(
-    r"""(?:[^\w\s]|\s|_|\([^()\r\n]{0,40}+\)|\[[^\[\]\r\n]{0,40}+\]|\{[^{}\r\n]{0,40}+\}|<[^<>\r\n]{0,40}+>
+    r"""(?:\([^()\r\n]{0,40}+\)|\[[^\[\]\r\n]{0,40}+\]|\{[^{}\r\n]{0,40}+\}|<[^<>\r\n]{0,40}+>|[^\w\s]|\s|_
     |\b(?:n?varchar2?|n?char|text|string|str|[su]?bytes?|binary|blob|clob|utf-?8|ascii|u?int(?:8|16|32|64)?
       |octet[ ]string|nsstring|(?:\w{1,20}+\.){1,4}+string|std::string|utf8string|reg_\w{2,9}
       |not[ ]null|null
@@ -127,7 +127,9 @@ def _anchors(
     """Secret names: where they begin and end, and whether the whole name is a secret one."""
     for start, end in mentions:
         name = text[start:end]
-        name = _METHOD.sub("", name) if "." in name else name
+        if "." in name:
+            is_call = text.startswith("(", end)
+            name = without_method(name) if is_call else _METHOD.sub("", name)
         before = text[max(0, start - _LEAD) : start].split(" ")
         if names.kind(name) == SECRET or not name.isascii():
             yield start, end, not _GETTER.match(name)

@@ -364,6 +364,8 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
             squashed(written).endswith(ENDINGS) or _NAMES.match(text, value.end) is not None
         )
         return not is_name and not written.startswith("-")
+    if found.lastgroup == "item" and _KEYWORD.match(text, value.start) is not None:
+        return False
     if found.lastgroup == "directive" and name.lower() in _DIRECTIVES:
         return True
     last = written.strip(" ()").rpartition(" " if found.lastgroup == "setting" else "\0")[2]
@@ -372,6 +374,8 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,16}")
 """Where an object is in memory."""
+_KEYWORD = re.compile(r"[A-Za-z_]\w{0,60}+(?:[ ]?=(?!=)|:[ ])")
+"""Another argument, which has a name of its own: `hash_password(password, rounds=12)`."""
 _COMPARES = re.compile(r"[!=]=")
 _NO_FILE = re.compile(r"[a-z ]{1,30}(?:not found|no such file|permission denied)\b")
 """What is wrong with a program or a file of that name."""

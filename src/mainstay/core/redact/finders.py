@@ -270,22 +270,32 @@ def _lowered(text: str) -> str:
 
 _MOST = 20
 _QUOTES = frozenset("\"'`")
+_LONG_WORD = 8
+"""Characters of a word that no other sentence is likely to need: `required` stays."""
 
 
 def _repeated(text: str, spans: list[Span]) -> Iterator[Span]:
     """Where a secret stands once more without its name: a message repeats what it rejects.
 
-    One that reads like a word counts only in quotes.
+    One that reads like a short word counts only in quotes.
     """
     values = {text[start:end] for start, end in spans if 5 < end - start < 200}
     for value in sorted(values, key=len, reverse=True)[:_MOST]:
         is_any = is_random(value, is_named=True)
+        is_word = len(value) >= _LONG_WORD
         at = text.find(value) if MARK not in value else -1
         while at >= 0:
             end = at + len(value)
-            if is_any or (text[at - 1 : at] in _QUOTES and text[end : end + 1] == text[at - 1]):
+            is_quoted = text[at - 1 : at] in _QUOTES and text[end : end + 1] == text[at - 1]
+            if is_any or is_quoted or (is_word and _is_whole(text, at, end)):
                 yield at, end
             at = text.find(value, end)
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Whether no other word begins or ends where a value does."""
+    around = text[max(0, start - 1) : start], text[end : end + 1]
+    return not any(sign.isalnum() or sign in ("_", "-") for sign in around)
 
 
 _MARKS = re.compile(re.escape(MARK))

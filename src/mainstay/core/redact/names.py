@@ -216,6 +216,8 @@ class SecretNames:
                 not SURE.isdisjoint(words) or words[-1:] in (["key"], ["keys"], ["codes"])
             )
             known = self._sure[word] = is_part or bool(self.kind(word))
+        if not known and text.startswith("(", end) and "." in word:
+            known = self.kind(without_method(word)) == SECRET
         return known or any(map(self.kind, _phrases(text, start, end)))
 
     def _judged(self, name: str) -> str:
@@ -267,6 +269,18 @@ def squashed(name: str) -> str:
     'xapikey'
     """
     return _SEPARATORS.sub("", name).lower()
+
+
+def without_method(name: str) -> str:
+    """The object of which something is called.
+
+    >>> without_method("stripe.api_key.replace"), without_method("api_key.should.equal")
+    ('stripe.api_key', 'api_key')
+    """
+    return _METHOD.sub("", name)
+
+
+_METHOD = re.compile(r"(?:\.(?:to|be|not|is|must|should))*\.[A-Za-z_]\w*\Z")
 
 
 def words_of(name: str) -> list[str]:

@@ -89,6 +89,14 @@ _MESSAGE = re.compile(
     (?:[ ][\w'’,.()-]++){2,40}+[\s"'”\])}]*+""",
     re.VERBOSE,
 )
+_RECORD_TYPE = re.compile(
+    r"""\{(?:\s*+(?:readonly\s)?(?:[\w$]{1,60}+\??|\[\w{1,20}:[ ]\w{1,20}\])[ ]?:[ ]?
+      (?:(?i:string|str|number|int(?:eger)?|float|double|bool(?:ean)?|bytes|bigint|any|unknown|never
+        |null|none|nil|undefined|void|object|symbol|date|buffer|uint8array)\b(?:\[\])?[ ]?[|?]?[ ]?
+        ){1,6}+[;,]?)++\s*+\}""",
+    re.VERBOSE,
+)
+"""A type with its fields: `{ password: string; user?: string }`."""
 _SCHEMA = re.compile(
     r"\{\s*+type:\s?+[A-Z]\w*+\b|\{\s*+[\"'](?:type|\$ref|oneOf|anyOf|title|description|required)[\"']\s*+:"
 )
@@ -199,6 +207,8 @@ def is_plain(value: str, name: str, *, is_quoted: bool) -> bool:
     if scheme.lower() in _SCHEMES and (rest or is_quoted):
         value = rest.strip()
     if not value or (len(value) == 1 and not value.isalnum()) or _HOLDER.fullmatch(value):
+        return True
+    if value.startswith("{") and _RECORD_TYPE.fullmatch(value):
         return True
     if is_quoted:
         return value.lower() in _TYPES or _is_message(value)

@@ -47,6 +47,8 @@ _FIELD = re.compile(
 _BOUNDARY = re.compile(r"[{}<>]|\)[ ]?,\s{0,9}(?:\w{0,40}\(|[{(])|\n\s{0,40}-\s|\n\n")
 _BLOCK = re.compile(r"\"[ ]\{[^{}<>]*+\Z")
 """What opens behind the name of a block: `variable "token" {`."""
+_BRACKET = re.compile(r"[{}]")
+_CLOSED = re.compile(r"\{[^{}]*+\}")
 _NEXT_ERROR = re.compile(r"\}\s{0,40}\]|\}\s{0,40},\s{0,40}\{|\n\n")
 """What ends an error whose field is an object of its own: `{"source": {"pointer": "…"}, …}`."""
 _LAST = re.compile(r"[\w$./:-]{1,100}(?=[\"'\\`\])},\s]{0,12}\Z)")
@@ -59,6 +61,7 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
     """Where the values of records stand whose name is a secret one."""
     known = label = ""
     waiting: tuple[re.Match[str], Value] | None = None
+    around: list[str] = []  # names of the records that this one is a part of
     at = 0
     end = 0
     while (found := _FIELD.search(text, at)) is not None:
@@ -66,7 +69,7 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
         if _BOUNDARY.search(text, end, found.start()) is not None and not (
             known and _goes_on(text, end, found.start(), label)
         ):
-            known, waiting = "", None
+            known, waiting = _known_behind(text, end, found.start(), known, around), None
         if found["name"]:
             written = text[found.start() : found.end("name")]
             named = text[value.start : value.end]
@@ -94,6 +97,23 @@ def _goes_on(text: str, start: int, end: int, label: str) -> bool:
         return True
     is_pointer = label.endswith("pointer") and end - start < _NEAR
     return is_pointer and _NEXT_ERROR.search(text, start, end) is None
+
+
+def _known_behind(text: str, start: int, end: int, known: str, around: list[str]) -> str:
+    """The secret name of the record that goes on behind some brackets; `around` follows them."""
+    between = text[start:end] if end - start < _NEAR else "<"
+    while (flat := _CLOSED.sub("", between)) != between:
+        between = flat
+    for bracket in _BRACKET.findall(between):
+        if bracket == "{":
+            around.append(known)
+            known = ""
+        else:
+            known = around.pop() if around else ""
+    if _BOUNDARY.search(_BRACKET.sub("", between)) is not None:
+        around.clear()
+        return ""
+    return known
 
 
 def _secret_name(written: str, names: SecretNames) -> str:
