@@ -37,7 +37,30 @@ FOUND = {
     "password=lunabadger; lunabadgers, luna-lunabadger": (
         "password=[redacted]; lunabadgers, luna-lunabadger"
     ),
+    "pg://postgres:postgres@db/postgres": "pg://postgres:[redacted]@db/postgres",
     "password=marina; unknown word marina": "password=[redacted]; unknown word marina",
+    # what is taken if a look-up of the name finds nothing
+    'ENV["SMTP_PASSWORD"] || "otter-garden"': 'ENV["SMTP_PASSWORD"] || "[redacted]"',
+    '$_ENV["DB_PASSWORD"] ?? "otter-garden"': '$_ENV["DB_PASSWORD"] ?? "[redacted]"',
+    'opts.fetch(:password) || "otter"': 'opts.fetch(:password) || "[redacted]"',
+    'ENV.fetch("X_PASSWORD") { "otter-garden" }': 'ENV.fetch("X_PASSWORD") { "[redacted]" }',
+    'ENV.fetch("X_PASSWORD") do "otter-garden" end': 'ENV.fetch("X_PASSWORD") do "[redacted]" end',
+    'env::var("X_PASSWORD").unwrap_or_else(|_| "otter-garden".into())': (
+        'env::var("X_PASSWORD").unwrap_or_else(|_| "[redacted]".into())'
+    ),
+    # a conversion of the text
+    'password := strings.TrimSpace("otter66")': 'password := strings.TrimSpace("[redacted]")',
+    'password = trim("marigold")': 'password = trim("[redacted]")',
+    'password = String.valueOf("otter-garden")': 'password = String.valueOf("[redacted]")',
+    'password = url.QueryEscape("marigold")': 'password = url.QueryEscape("[redacted]")',
+    # an owner of several words, and a verb
+    "API key for the billing service: S3Ls2RuzKO3qg": "API key for the billing service: [redacted]",
+    "password for the old database server: otter-garden7": (
+        "password for the old database server: [redacted]"
+    ),
+    "Your temporary password is: willownuage": "Your temporary password is: [redacted]",
+    "Ihr Passwort lautet: willownuage": "Ihr Passwort lautet: [redacted]",
+    "the password for ann is: willownuage": "the password for ann is: [redacted]",
 }
 KEPT = (
     '{"field": "password", "rules": {"min": 12}}, {"field": "user", "value": "marigold"}',
@@ -50,6 +73,16 @@ KEPT = (
     "set_password(password, min_length = 8)",
     "export type Credentials = { accessKeyId: string; secretAccessKey: string };",
     "Credentials = { readonly user: string; password?: string | null }",
+    'password = password.encode("latin1")',
+    'if (d["password"] || "marigold" == y)',
+    'd["token"] or "else"',
+    'password = config.get("marigold")',
+    "the password for the billing service: not set",
+    "the password is: required",
+    "the password is: correct",
+    "your password is: too short",
+    "the result of password is: expired",
+    "your token is: unavailable",
     "type Secrets = { [key: string]: string };",
 )
 

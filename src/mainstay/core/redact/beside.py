@@ -13,7 +13,7 @@ import re
 from mainstay.core.redact.fields import is_in_arn
 from mainstay.core.redact.names import SECRET, SURE, without_method, words_of
 from mainstay.core.redact.plain import is_dense, is_plain, is_random, without_stop
-from mainstay.core.redact.shapes.signs import joined, owned
+from mainstay.core.redact.shapes.signs import joined, looked_up, owned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def beside_names(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
             yield from _phrases(text, end, last)
             yield from joined(text, (start, end))
             yield from owned(text, (start, end))
+            yield from looked_up(text, (start, end))
         yield from _quoted_before(text, start, anchors[number - 1][1] if number else 0)
 
 

@@ -357,15 +357,14 @@ def _is_written(text: str, value: Value, found: re.Match[str], name: str) -> boo
         return is_random(written, is_named=True)  # of a parser: token == "else"
     is_cookie = squashed(name).endswith("cookie") and _PREFERENCES.fullmatch(written) is not None
     is_bare = found.lastgroup == "quoted" and not value.is_quoted
-    if is_cookie or (is_bare and _NO_FILE.match(text, value.start) is not None):
+    is_keyword = found.lastgroup == "item" and _KEYWORD.match(text, value.start) is not None
+    if is_cookie or is_keyword or (is_bare and _NO_FILE.match(text, value.start) is not None):
         return False
     if found.lastgroup == "pair" and value.is_quoted:
         is_name = _IDENTIFIER.fullmatch(written) is not None and (
             squashed(written).endswith(ENDINGS) or _NAMES.match(text, value.end) is not None
         )
         return not is_name and not written.startswith("-")
-    if found.lastgroup == "item" and _KEYWORD.match(text, value.start) is not None:
-        return False
     if found.lastgroup == "directive" and name.lower() in _DIRECTIVES:
         return True
     last = written.strip(" ()").rpartition(" " if found.lastgroup == "setting" else "\0")[2]

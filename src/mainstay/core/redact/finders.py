@@ -270,8 +270,8 @@ def _lowered(text: str) -> str:
 
 _MOST = 20
 _QUOTES = frozenset("\"'`")
-_LONG_WORD = 8
-"""Characters of a word that no other sentence is likely to need: `required` stays."""
+_LONG_WORD = 10
+"""Characters of a word that is nothing else too, as `postgres` is a user and a database."""
 
 
 def _repeated(text: str, spans: list[Span]) -> Iterator[Span]:

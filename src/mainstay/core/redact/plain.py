@@ -79,7 +79,8 @@ _CODE = re.compile(
 _TYPES = frozenset(
     "null none redacted filtered hidden masked removed sensitive int str float list dict bool "
     "bytes nonetype string object include omit same-origin sha1 sha224 sha256 sha384 sha512 md5 "
-    "true false hex base64 utf8 utf-8 ascii varchar char bigint integer boolean".split()
+    "true false hex base64 utf8 utf-8 utf16 utf-16 ascii varchar char "
+    "latin1 latin-1 iso-8859-1 cp1252 bigint integer boolean".split()
 )
 _MESSAGE = re.compile(
     r"""[\[{(]?+[\s"'“]*+(?:This|That|The|These|Field|Value|Must|Not|Ensure|Enter|Password|Passwords|Token

@@ -27,7 +27,9 @@ _WRAPPER = re.compile(
       (?:Some|Value(?:::String)?|Option|Optional|Maybe|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
       |from|of|Ptr|List|Seq|Set|listOf|setOf
       |fromString|strdup|_?T|_|TEXT|L|secret|(?:un)?b64(?:en|de)code|unhexlify|sha[0-9]{1,3}+
-      |md5|quote|c_str|Literal|hashpw|NewSecret|toSecret|Secur\w{0,20}+|StringBuilder|to_?[Bb]ytes
+      |(?:[lr]_?)?(?:[Tt]rim|[Ss]trip)\w{0,10}+|(?:[Tt]o_?)?(?:[Ll]ower|[Uu]pper)(?:[Cc]ase)?
+      |(?:\w{0,12}_)?(?:(?:Query|Path|un|Un)?[Ee]scape|(?:en|de)code(?:URI\w{0,9}+)?)|valueOf|atob|btoa
+      |md5|(?:un)?quote(?:_plus)?|normalize|c_str|Literal|hashpw|NewSecret|toSecret|Secur\w{0,20}+|StringBuilder|to_?[Bb]ytes
       |(?:unsafe|from)?[Pp]lain[Tt]ext|(?:non)?sensitive
       |(?:Secret|Sensitive|Masked|Plain|Secure|CString|Zeroizing)\w{0,20}+(?:(?:\.|::)(?:of|from|new))?
       |(?:static|const|reinterpret)_cast<[^<>()]{1,30}+>|new[ ]\w{1,30}+)

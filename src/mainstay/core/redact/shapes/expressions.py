@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _REACH = 240
 _END = re.compile(r"[\r\n]|%>|\}\}")
-_FALLBACK = re.compile(
+FALLBACK = re.compile(
     r"""(?:(?P<or>(?:(?:\|\||\?\?|\?:)[ ]{0,4}|(?<=[ )\]])(?:or|else)[ ]{1,4})
        |[ ]\?[ ](?:[^\r\n:]{1,80}[ ]:[ ])?)
       |\|[ ]?default[ ](?=["'])
@@ -29,7 +29,7 @@ _FALLBACK = re.compile(
       |\b(?:get|getenv|env|fetch|environ|lookup|getproperty|getordefault|get_or_default|coalesce|try
         |pop|dig|nvl|ifnull|isnull|getstring|config|setting|option|variable)
        \((?:[\w.$\[\]'"-]{1,80}+,[ ]?){1,4}(?:default[ ]?=[ ]?)?
-      |\)[ ]?(?:\{[ ]?|do[ ]))
+      |\bunwrap_or_else\(\|_?\|[ ]?|\)[ ]?(?:\{[ ]?|do[ ]))
     (?=[bru]?["'])""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -44,7 +44,7 @@ def fallbacks(text: str, at: int, name: str) -> Iterator[Span]:
     opened = 2 if text.startswith(("<%", "{{"), at) else 0
     end = _END.search(text, at + opened, at + _REACH)
     last = min(len(text), at + _REACH) if end is None else end.start()
-    while (found := _FALLBACK.search(text, at, last)) is not None:
+    while (found := FALLBACK.search(text, at, last)) is not None:
         value = value_at(text, found.end(), _REACH)
         before = text[start : found.start()]
         is_inner = found["or"] is not None and before.count("(") > before.count(")")

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact.names import ENDINGS, SECRET, squashed
-from mainstay.core.redact.plain import is_plain, is_prose, is_random
+from mainstay.core.redact.plain import is_dense, is_plain, is_prose, is_random
+from mainstay.core.redact.shapes.expressions import FALLBACK
 from mainstay.core.redact.values import value_at
 
 TYPE_CHECKING = False
@@ -37,20 +38,27 @@ _JOINED = re.compile(
 """Signs between a name and a text in quotes."""
 _NO_SIGN = re.compile(r"[<>]=|[!=]==?\Z|\|\|\Z|\?")
 _OWNED = re.compile(
-    r"""(?i)(?:[ ](?:for|of|do|da|dos|de|del|della|di|du|des|f[üu]e?r|von|vom|der|pour|van|voor
+    r"""(?i)(?P<owner>
+      [ ](?:for|of|do|da|dos|de|del|della|di|du|des|f[üu]e?r|von|vom|der|pour|van|voor
         |f[öo]r|till|para|dla|для)
       (?:[ ](?:the|la|le|les|el|den|dem|der|die|das|il|user|client|account|service|role|database
         |key|file|host|machine|server|store))?+
       [ ](?P<q>["'`]?)(?:[\w.@-]{1,40}+|[\w.@/:~\\-]{1,120}+(?=["'`])
-        |[~/][\w.@/~-]{1,120}+)(?P=q)(?:[ ](?!is\b|was\b)[\w.-]{1,20}+)?
-      |[ ]?\[[\w.@-]{1,40}+\]|[ ]?\([\w.@-]{1,40}+\))
+        |[~/][\w.@/~-]{1,120}+)(?P=q)(?:[ ](?!is\b|was\b)[\w.-]{1,20}+){0,2}
+      |[ ]?\[[\w.@-]{1,40}+\]|[ ]?\([\w.@-]{1,40}+\))?
+    (?P<verb>[ ](?:is|was|are|will[ ]be|(?:is[ ]|was[ ]|has[ ]been[ ])?set[ ]to|is[ ]now|reads
+      |equals|ist|lautet|war|est|es|é|è|är|er|jest))?
     [ ]{0,2}(?P<sign>=>?|:)(?![=:])[ ]{0,4}(?=\S)""",
     re.VERBOSE,
 )
-"""Whose the secret is, and the sign of its value."""
+"""Whose the secret is, the verb if it is announced in a sentence, and the sign of its value."""
 _LAST = re.compile(r"[.!]?[ \t]{0,8}(?:\r?\n|\Z)")
-_DONE = re.compile(r"(?i).*(?:ed|ing|ung|ty|en)\Z|.{0,3}")
+_STATE = re.compile(
+    r"(?i).*(?:ed|ing|ung|ty|en|[ai]ble|[ae]nt|al|ect|[ao]ry|ous|ive|ure|ful|less|text)\Z|.{0,3}"
+)
 """A word for what has become of the secret: `password for ann: unchanged`."""
+_LONG = 8
+"""Characters of a word that a sentence announces; most adjectives have fewer."""
 _LOOSE = ("token", "tokens", "cookie", "credential", "credentials", "authorization", "key", "keys")
 """Names of what a program reads, so that a word beside them may be any."""
 _FIRM = re.compile(
@@ -79,7 +87,7 @@ def owned(text: str, name: Span) -> Iterator[Span]:
     """The value behind a secret name and the owner of it."""
     start, end = name
     found = _OWNED.match(text, end)
-    if found is None:
+    if found is None or (found["owner"] is None and found["verb"] is None):
         return
     value = value_at(text, found.end(), _NEAR)
     written = text[value.start : value.end]
@@ -89,11 +97,37 @@ def owned(text: str, name: Span) -> Iterator[Span]:
     if value.is_quoted:
         is_secret = _is_value(named, written)
     else:
-        is_last = _LAST.match(text, value.end) is not None and not _is_loose(named)
-        is_word = is_last and written.isalnum() and _DONE.fullmatch(written) is None
-        is_secret = is_word or found["sign"] != ":"
+        is_last = _LAST.match(text, value.end) is not None
+        is_word = (written.isalnum() and not _is_state(written)) or is_random(
+            written, is_named=True
+        )
+        is_long = found["verb"] is None or len(written) >= _LONG
+        is_sure = is_last and is_word and is_long and not _is_loose(named)
+        is_secret = found["sign"] != ":" or is_dense(written) or is_sure
     if is_secret:
         yield value[:2]
+
+
+def looked_up(text: str, name: Span) -> Iterator[Span]:
+    """What is taken if a look-up of the name finds nothing: `ENV["DB_PASSWORD"] || "…"`."""
+    start, end = name
+    if _OPENING.search(text, max(0, start - 4), start) is None:
+        return
+    closing = _CLOSING.match(text, end)
+    found = None if closing is None else FALLBACK.match(text, closing.end("space"))
+    if found is None and closing is not None and closing["bracket"] == ")":
+        found = FALLBACK.match(text, closing.start("bracket"))
+    if found is None:
+        return
+    value = value_at(text, found.end(), _NEAR)
+    is_compared = _COMPARED.match(text, value.end) is not None
+    if not is_compared and _is_value(text[start:end], text[value.start : value.end]):
+        yield value[:2]
+
+
+_OPENING = re.compile(r"[(\[](?:[\"'`]|:)?\Z")
+_CLOSING = re.compile(r"[\"'`]?(?P<bracket>[)\]])(?P<space>[ ]?\.?)")
+_COMPARED = re.compile(r"[\"'`]?[ ]?(?:[!=]=|in[ ]|not[ ]in)")
 
 
 def in_expansions(text: str, names: SecretNames) -> Iterator[Span]:
@@ -111,6 +145,10 @@ def _is_value(name: str, written: str) -> bool:
     if _IDENTIFIER.fullmatch(written) and squashed(written).endswith(ENDINGS):
         return False
     return is_random(written, is_named=True) or not _is_loose(name)
+
+
+def _is_state(written: str) -> bool:
+    return written.isalpha() and _STATE.fullmatch(written) is not None
 
 
 def _is_loose(name: str) -> bool:
