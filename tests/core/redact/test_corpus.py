@@ -45,7 +45,7 @@ def test_secrets_of_a_second_author_are_found(scored):
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 @pytest.mark.parametrize(
     "corpus",
-    [score.THIRD, score.FOURTH, score.FIFTH, score.SIXTH, score.SEVENTH, score.EIGHTH],
+    [score.THIRD, score.FOURTH, score.FIFTH, score.SIXTH, score.SEVENTH, score.EIGHTH, score.NINTH],
 )
 @pytest.mark.parametrize("scored", [False, True])
 def test_secrets_of_a_third_and_later_authors_are_found(corpus, scored):
