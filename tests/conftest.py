@@ -18,6 +18,7 @@ from mainstay.drivers.inbox.authentication import Verifier
 from mainstay.runtime.clock import SystemClock
 from mainstay.runtime.reports.logs import Logs
 from mainstay.testing import time as virtual
+from tests.plants import knowing_as_before
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
 from tests.servers.temporal import temporal_address
@@ -57,6 +58,13 @@ Verifier.cost = Hash(salt="", n=2**4)
 # In virtual time a loop gives a server this many real seconds to answer before time jumps to the
 # next timer, which may be a timeout: a busy machine needs more than the 0.02 of the library.
 virtual._ANSWERS_WITHIN = 0.5
+
+
+@pytest.fixture(autouse=True)
+def known_secrets():
+    """What a test's configuration or URL makes known to be secret is not hidden in the next one."""
+    with knowing_as_before():
+        yield
 
 
 # A step of a store has 5 s if its URL names no timeout; a machine may stand still for as long.

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import shlex
 import string
+from contextlib import contextmanager
+from html import escape
+from urllib.parse import quote, quote_plus
 
 from hypothesis import strategies as st
+
+from mainstay.core.redact.exact.process import PROCESS
 
 JWT = (
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0"
@@ -113,3 +121,77 @@ def planted() -> st.SearchStrategy[tuple[str, str]]:
     """A secret, and the text that holds it."""
     fixed = st.sampled_from(FIXED).map(lambda text: (text, text))
     return st.one_of(named(), bare(), in_url(), issued(), card(), credentials(), fixed)
+
+
+# --- secrets that a process knows by their value ------------------------------------------------
+
+OWN = {
+    "SHOP_DB_PASSWORD": "q7Xz-otter/9P+k=",
+    "SHOP_API_KEY": 'Gr\u00fc\u00dfe-7 "quoted" w0rd\\s',
+    "SHOP_SIGNING_SECRET": "line 0ne, 7x%\nline tw0: <9q&>",
+    "SHOP_TOKEN": "a'b\U0001f511c9-d_e$f",
+}
+"""Variables of the environment with a secret name, and what they hold."""
+
+
+def notations(value: str) -> list[str]:
+    """A value as programs write it into texts, in one notation or in two."""
+    once = [
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        ascii(value)[1:-1],
+        repr(value.encode())[2:-1],
+        quote(value),
+        quote(value, safe=""),
+        quote_plus(value),
+        quote(value, safe="").replace("%2F", "%2f").replace("%2B", "%2b"),
+        escape(value),
+        shlex.quote(value),
+        *(encode(before + value.encode()) for before in (b"", b"a", b"ab") for encode in _BASE64),
+    ]
+    twice = [json.dumps(json.dumps(value)), quote(json.dumps(value)), json.dumps(quote(value))]
+    return [*once, *twice, quote(quote(value, safe="")), escape(json.dumps(value))]
+
+
+_BASE64 = (
+    lambda data: base64.b64encode(data).decode(),
+    lambda data: base64.urlsafe_b64encode(data).decode().rstrip("="),
+)
+
+
+@st.composite
+def owned(draw):
+    """A value that the process knows, in any notation, and a text around it."""
+    value = draw(st.sampled_from(sorted(OWN.values())))
+    written = draw(st.sampled_from(notations(value)))
+    return written, draw(AROUND) + written + draw(AROUND)
+
+
+AROUND = st.text("ab1 .,:;'\"%&\\/=+-[]\n\u00e9", max_size=12)
+
+
+@contextmanager
+def knowing_as_before():
+    """What the process comes to know inside is forgotten afterwards."""
+    before = dict(PROCESS._sources)
+    try:
+        yield
+    finally:
+        if PROCESS._sources != before:
+            _know(before.items())
+
+
+@contextmanager
+def only_knowing():
+    """A process that knows nothing to be secret at first."""
+    with knowing_as_before():
+        _know(())
+        yield
+
+
+def _know(sources):
+    PROCESS._sources.clear()
+    PROCESS._sources.update(sources)
+    PROCESS.version += 1

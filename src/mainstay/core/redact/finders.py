@@ -11,6 +11,7 @@ import re
 from mainstay.core.redact import MARK, commands, patterns
 from mainstay.core.redact.beside import beside_names
 from mainstay.core.redact.commands import in_commands
+from mainstay.core.redact.exact.marks import marked
 from mainstay.core.redact.fields import named_values
 from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
 from mainstay.core.redact.names import STEMS, OneOf, SecretNames
@@ -51,7 +52,7 @@ from mainstay.core.redact.views import views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     Span = tuple[int, int]
     Finder = Callable[[str, SecretNames], Iterator[Span]]
@@ -75,6 +76,18 @@ class Finders:
 
     def hide(self, text: str) -> str:
         """The text with a mark in the place of each secret."""
+        spans = self._spans(text)
+        return marked(text, [*spans, *_repeated(text, spans)]) if spans else text
+
+    def values(self, text: str) -> list[str]:
+        """What is secret in a text.
+
+        >>> Finders(SecretNames()).values("redis://:hunter2@db")
+        ['hunter2']
+        """
+        return [text[start:end] for start, end in self._spans(text)]
+
+    def _spans(self, text: str) -> list[Span]:
         spans: list[Span] = []
         lowered = text.lower()
         is_own = self._own is not None and self._own.is_in(lowered)
@@ -88,7 +101,7 @@ class Finders:
                 spans += (*issued(text), *cards(text))
             if PAIR.search(text):
                 spans += in_calls(text)
-        return _marked(text, [*spans, *_repeated(text, spans)]) if spans else text
+        return spans
 
     def _found(self, text: str) -> Iterator[Span]:
         lowered = _lowered(text)
@@ -282,7 +295,7 @@ def _repeated(text: str, spans: list[Span]) -> Iterator[Span]:
     values = {text[start:end] for start, end in spans if 5 < end - start < 200}
     for value in sorted(values, key=len, reverse=True)[:_MOST]:
         is_any = is_random(value, is_named=True)
-        is_word = len(value) >= _LONG_WORD
+        is_word = len(value) >= _LONG_WORD and " " not in value
         at = text.find(value) if MARK not in value else -1
         while at >= 0:
             end = at + len(value)
@@ -296,22 +309,3 @@ def _is_whole(text: str, start: int, end: int) -> bool:
     """Whether no other word begins or ends where a value does."""
     around = text[max(0, start - 1) : start], text[end : end + 1]
     return not any(sign.isalnum() or sign in ("_", "-") for sign in around)
-
-
-_MARKS = re.compile(re.escape(MARK))
-
-
-def _marked(text: str, spans: Iterable[Span]) -> str:
-    """The text with one mark for all spans, and marks from before, that touch each other."""
-    parts: list[str] = []
-    done = 0
-    start = end = -1
-    for each in sorted((*spans, *(found.span() for found in _MARKS.finditer(text)))):
-        if start >= 0 and each[0] <= end:
-            end = max(end, each[1])
-            continue
-        if start >= 0:
-            parts += (text[done:start], MARK)
-            done = end
-        start, end = each
-    return "".join((*parts, text[done:start], MARK, text[end:]))

@@ -338,7 +338,7 @@ def one_of(words: Iterable[str], *, begins: bool = False) -> re.Pattern[str]:
     """
     ends: dict[str, list[str]] = {}
     for word in sorted(set(words)):
-        at = max(range(len(word)), key=lambda place: (_rarity(word[place]), -place))
+        at = max(range(len(word)), key=lambda place: (rarity(word[place]), -place))
         before = "" if at == 0 else f"(?<={re.escape(word)})"
         if begins:  # no letter or digit stands before it
             before += f"(?<![A-Za-z0-9]{re.escape(word)})"
@@ -349,7 +349,12 @@ def one_of(words: Iterable[str], *, begins: bool = False) -> re.Pattern[str]:
 _FREQUENT = " etaoinsrlhdcu/.m0123456789\n_fpgwyb,\"'=()-:vk"
 
 
-def _rarity(char: str) -> int:
+def rarity(char: str) -> int:
+    """How rare a character is in texts.
+
+    >>> rarity("e") < rarity("v") < rarity("Q")
+    True
+    """
     place = _FREQUENT.find(char)
     return len(_FREQUENT) if place < 0 else place
 

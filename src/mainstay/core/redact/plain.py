@@ -279,6 +279,14 @@ def is_random(value: str, least: int = 6, *, is_named: bool = False) -> bool:
     return is_long and not _is_of_words(_PART.findall(value))
 
 
+def is_ordinary(value: str) -> bool:
+    """Whether numbers, times, versions, addresses, paths and names in code are written so."""
+    return _ORDINARY.fullmatch(value) is not None or _PATH.fullmatch(value) is not None
+
+
+_PATH = re.compile(r"(?:[A-Za-z]:|~|\.{1,2})?+(?:[/\\][\w.@+ -]*+){2,}+")
+
+
 def without_stop(word: str) -> str:
     """A word without the sign that ends its sentence; behind a digit, `!` is a part of it.
 

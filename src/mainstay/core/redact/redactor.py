@@ -1,8 +1,8 @@
 """Takes secrets out of what a person or a log may read, before it is written anywhere.
 
-Two rules: values of fields with a secret name (fields.py), and what looks like a secret by itself
-(patterns.py). What is found becomes `[redacted]`; the rest stays. If a rule could
-err, it hides too much rather than too little.
+Three rules: values that are known to be secret (exact/), values of fields with a secret name
+(fields.py), and what looks like a secret by itself (patterns.py). What is found becomes
+`[redacted]`; the rest stays. If a rule could err, it hides too much rather than too little.
 
 Redacting what was redacted changes nothing, so texts may pass here more than once on their way.
 """
@@ -15,9 +15,13 @@ from collections.abc import Iterable, Mapping
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.redact import MARK
+from mainstay.core.redact.exact.known import Known
+from mainstay.core.redact.exact.process import PROCESS
+from mainstay.core.redact.exact.rarity import DIFFERENT, LEAST, is_declarable, is_rare
 from mainstay.core.redact.finders import Finders
 from mainstay.core.redact.names import IN_QUERY, SECRET, SecretNames, squashed
 from mainstay.core.redact.plain import is_secret_value
+from mainstay.core.redact.views import views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,20 +50,38 @@ class Redactor(Value):
         fields: names of one's own whose values are secret, in any spelling: "patient id" is also
             `patientId` and `X-PATIENT-ID`.
         builtin: False to look for nothing but one's own.
+        secrets: values of one's own that are secret, of at least 8 characters each; they are
+            hidden wherever they stand, also percent-encoded, escaped or in base64, and shown
+            neither by the redactor nor in a pickle.
 
     >>> Redactor().text("POST https://ann:hunter2@example.org/pay?api_key=k-1 failed")
     'POST https://ann:[redacted]@example.org/pay?api_key=[redacted] failed'
     >>> own = Redactor(patterns=[r"EMP-[0-9]+"], fields=["patient id"])
     >>> own.data({"patientId": 7, "by": "EMP-9"})
     {'patientId': '[redacted]', 'by': '[redacted]'}
+    >>> Redactor(secrets=["otter-garden"]).text("no route to otter%2Dgarden")
+    'no route to [redacted]'
     """
 
-    __slots__ = ("_finders", "_names", "_seen", "builtin", "fields", "patterns")
+    __slots__ = (
+        "_finders",
+        "_names",
+        "_own",
+        "_seen",
+        "_shared",
+        "_version",
+        "builtin",
+        "fields",
+        "patterns",
+    )
     patterns: tuple[re.Pattern[str], ...]
     fields: tuple[str, ...]
     builtin: bool
     _finders: Finders
     _names: SecretNames
+    _own: Known | None
+    _shared: Known | None
+    _version: int
     _seen: dict[str, str]
 
     def __init__(
@@ -67,12 +89,14 @@ class Redactor(Value):
         patterns: Iterable[str | re.Pattern[str]] = (),
         fields: Iterable[str] = (),
         builtin: bool = True,
+        secrets: Iterable[str] = (),
     ) -> None:
         check = Checker("Redactor")
         found = _checked_patterns(check, patterns)
         names = _checked_fields(check, fields)
         if type(builtin) is not bool:
             check.note("builtin", builtin, "True or False")
+        known = _checked_secrets(check, secrets)
         check.close()
         secret = SecretNames(names, builtin=builtin)
         self._fill(
@@ -81,8 +105,27 @@ class Redactor(Value):
             builtin=builtin,
             _finders=Finders(secret, builtin=builtin),
             _names=secret,
+            _own=Known(known) if known else None,
+            _shared=None,
+            _version=0,
             _seen={},
         )
+
+    def __eq__(self, other: object) -> bool:
+        is_same = super().__eq__(other)
+        if is_same is not True or not isinstance(other, Redactor):
+            return is_same
+        return self._own == other._own
+
+    def __hash__(self) -> int:
+        return hash((super().__hash__(), self._own))
+
+    def __repr__(self) -> str:
+        shown = super().__repr__()
+        return shown if self._own is None else f"{shown[:-1]}, secrets={self._own!r})"
+
+    def __reduce__(self) -> Any:
+        return super().__reduce__() if self._own is None else self._own.__reduce__()
 
     def text(self, text: str) -> str:
         """The text without its secrets; a very long one is cut.
@@ -90,14 +133,17 @@ class Redactor(Value):
         >>> Redactor().text("login failed: password=hunter2, try again")
         'login failed: password=[redacted], try again'
         """
-        known = self._seen.get(text)
-        if known is None:
-            known = self._settled(text)
+        if self._version != PROCESS.version:
+            self._learn()
+        seen = self._seen  # of the secrets that were known when it was made
+        shown = seen.get(text)
+        if shown is None:
+            shown = self._settled(text)
             if len(text) <= _SHORT:
-                if len(self._seen) >= _REMEMBERED:
-                    self._seen.clear()
-                self._seen[text] = known
-        return known
+                if len(seen) >= _REMEMBERED:
+                    seen.clear()
+                seen[text] = shown
+        return shown
 
     def data(self, value: Any) -> Any:
         """Plain data without its secrets: dictionaries, lists, tuples, sets, texts and bytes.
@@ -114,10 +160,25 @@ class Redactor(Value):
     def _settled(self, text: str) -> str:
         """The text after as many rounds as find something."""
         for _ in range(_ROUNDS):
-            before, text = text, self._once(_cut(text))
+            before, text = text, self._once(_cut(self._without_known(text)))
             if text == before:
                 break
         return text
+
+    def _without_known(self, text: str) -> str:
+        """The text without the values that are known: first, or a rule may take a part of one."""
+        for known in (self._own, self._shared):
+            if known is not None:
+                text = known.hide(text)
+        return text
+
+    def _learn(self) -> None:
+        """Hides what the process has come to know, too."""
+        version = PROCESS.version
+        shared = PROCESS.known() if self.builtin else None
+        self._fill(_shared=shared)
+        self._fill(_seen={})
+        self._fill(_version=version)
 
     def _once(self, text: str) -> str:
         for pattern in self.patterns:  # first: they may match what surrounds a secret
@@ -257,5 +318,42 @@ def _checked_fields(check: Checker, fields: UserValue) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str) and squashed(name))
 
 
+def _checked_secrets(check: Checker, secrets: UserValue) -> list[str]:
+    if isinstance(secrets, str | bytes | Mapping) or not isinstance(secrets, Iterable):
+        check.note("secrets", MARK, "a list of texts, each of them a secret")
+        return []
+    found = []
+    for number, value in enumerate(secrets):
+        if isinstance(value, str) and is_declarable(value):
+            found.append(value)
+            continue
+        allowed = (
+            f"a text of at least {LEAST} characters, of which {DIFFERENT} differ: it is hidden"
+            " wherever it stands, and a shorter one stands in other words too"
+        )
+        check.note(f"secrets[{number}]", MARK, allowed if isinstance(value, str) else "a text")
+    return found
+
+
 REDACTOR = Redactor()
 """The redactor that is used if no other is given."""
+
+
+def secrets_in(text: str) -> list[str]:
+    """What the built-in rules hide of a text, if it is secret wherever else it stands.
+
+    >>> secrets_in("redis://ann:x9Qz%2D1aP@db"), secrets_in("redis://ann:postgres@db")
+    (['x9Qz%2D1aP', 'x9Qz-1aP'], [])
+    """
+    values = REDACTOR._finders.values(text)  # noqa: SLF001  its own
+    found = (view.text for value in values for view in views(value))
+    return list(dict.fromkeys(filter(is_rare, found)))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable of that name holds a secret, whatever its value looks like.
+
+    >>> is_secret_name("DB_PASSWORD"), is_secret_name("PASSWORD_LENGTH")
+    (True, False)
+    """
+    return REDACTOR._names.is_secret(name)  # noqa: SLF001  its own

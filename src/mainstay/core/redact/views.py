@@ -44,9 +44,12 @@ class View:
         return self._parent.origin(self._ends[number] + at - self._starts[number])
 
 
-def views(text: str) -> Iterator[View]:
-    """The text itself, then without each sort of escapes that it has, one after another."""
-    view = View(text)
+def views(text: str, view: View | None = None) -> Iterator[View]:
+    """The text itself, then without each sort of escapes that it has, one after another.
+
+    If the text is that of a view, that one is the first.
+    """
+    view = view or View(text)
     yield view
     for sign, escapes, times in _ESCAPES:
         for _ in range(times):
@@ -62,7 +65,8 @@ def views(text: str) -> Iterator[View]:
 def _bytes(sign: str) -> str:
     """The bytes of a letter outside of ASCII, as UTF-8 has it."""
     more = f"{sign}[89abAB][0-9A-Fa-f]"
-    return f"((?:{sign}[cdCD][0-9A-Fa-f]|{sign}[eE][0-9A-Fa-f]{more}){more})"
+    first = f"{sign}[cdCD][0-9A-Fa-f]|{sign}[eE][0-9A-Fa-f]{more}|{sign}[fF][0-4]{more}{more}"
+    return f"((?:{first}){more})"
 
 
 _ESCAPES = (
