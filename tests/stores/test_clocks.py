@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import Conflict, Engine
+from mainstay.core.base.change import Change
 from mainstay.core.idempotency.record import Begin, Done, Renew, Run, reduce
 from tests.crash.faults.clock import Clock
 from tests.servers import postgres
@@ -110,6 +111,61 @@ def test_sqlite_an_outcome_is_still_there_when_the_clock_was_set_ahead(workers):
     assert said(first) == "done"
     workers.clock.set(2 * DAY)
     assert said(workers.start()) == "done"
+
+
+PURGER = """
+import sys, mainstay
+from mainstay.stores.open import open_store
+store, key, what = sys.argv[1:]
+def work():
+    if what == "fail":
+        raise ValueError("failed")
+    print("ran", flush=True)
+    return object() if what == "not kept" else "done"
+with mainstay.Engine(store, sinks=[], audit=False) as engine:
+    try:
+        engine.operation("op", key=key, idempotency="idempotent").call(work)
+    except mainstay.ResultNotKept:
+        print("not kept", flush=True)
+    purging = engine.records.purging
+    if what == "purge":
+        purging.purge_if_due()
+        purging._purge(1e18)
+    print(purging.purged, flush=True)
+"""
+
+
+def purger(workers, key, what="done"):
+    """What a program prints that makes a keyed call, and perhaps purges the store."""
+    command = [sys.executable, "-W", "ignore", "-c", PURGER, workers.store, key, what]
+    env = {**os.environ, **workers.clock.environment}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.split("\n")[:-2]
+
+
+@pytest.mark.parametrize("what", ["done", "not kept"])
+def test_sqlite_what_a_read_replays_is_not_purged_by_a_program_that_starts_after_a_jump(
+    workers, what
+):
+    """It has not seen the jump; the record has the uptime. Before, a payment was made twice."""
+    assert purger(workers, "p", what) == ["ran"]
+    workers.clock.set(2 * DAY)
+    assert purger(workers, "q", "purge") == ["ran"]
+    assert purger(workers, "p") == (["not kept"] if what == "not kept" else [])
+    workers.clock.set(0)
+    assert purger(workers, "p") == (["not kept"] if what == "not kept" else [])
+
+
+def test_sqlite_what_has_no_uptime_is_kept_too_if_a_purge_had_read_the_clocks(workers):
+    """A saga that has ended: the reading of the earlier purge shows the jump."""
+    with Engine(workers.store, sinks=[], audit=False, purge=None) as engine:
+        soon = lambda value, now: (Change(b"x", now + DAY), None)  # noqa: E731
+        engine.store.transact("sagas", "s", soon)
+    assert purger(workers, "p", "purge") == ["ran"]
+    workers.clock.set(2 * DAY)
+    assert purger(workers, "q", "purge") == ["ran"]
+    with Engine(workers.store, sinks=[], audit=False, purge=None) as engine:
+        assert engine.store.read("sagas", "s")[0] == b"x"
 
 
 # --- servers --------------------------------------------------------------------------------------

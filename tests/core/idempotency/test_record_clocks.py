@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mainstay.core.base.change import DROP, KEEP
 from mainstay.core.base.clock_jumps import NO_TIME, TOLERANCE, ClockView, observed
 from mainstay.core.idempotency.fast_replay import MISS, hit
+from mainstay.core.idempotency.purge import may_purge
 from mainstay.core.idempotency.record import (
     Begin,
     Busy,
@@ -311,6 +312,62 @@ def test_whoever_watched_the_clock_never_takes_a_lease_that_is_renewed(story):
         world.is_set(by)
         assert isinstance(world.does(begin(), other), Busy)
         assert world.does(Renew("a", 1, LEASE), owner) == Done()
+
+
+class Kept:
+    """An outcome with a time, and what a purge makes of its row."""
+
+    def __init__(self, world):
+        self.world = world
+        world.does(begin("a"))
+        _, _, self.change = self._settled()
+
+    def _settled(self):
+        process = Process(self.world)
+        change, answer = reduce(self.world.value, settle(), self.world.now, process.view())
+        self.world.value = change.value
+        return process, answer, change
+
+    def is_replayed(self, process):
+        """Whether a read answers with it, by the short way or the whole one."""
+        world = self.world
+        if isinstance(hit(world.value, "f", world.now), int):
+            return True
+        return isinstance(reduce(world.value, begin(), world.now, process.view())[1], Replay)
+
+    def is_purged(self, process):
+        """As a store does: first by its own clock alone, then by the record."""
+        expires, now = self.change.expires, self.world.now
+        return expires <= now and may_purge(
+            "records", self.world.value, expires, now, process.view()
+        )
+
+
+@given(STEPS, st.floats(0.0, 2 * TTL))
+def test_on_one_machine_what_a_read_replays_is_never_purged(story, rest):
+    """Whatever was done to the clock, and by a process that has just started, too."""
+    world = World(is_local=True)
+    kept, watcher = Kept(world), Process(world)
+    for seconds, by in [*story, (rest, 0.0), (rest, DAY)]:
+        world.passes(seconds * TTL / LEASE)
+        world.is_set(by)
+        for process in (watcher, Process(world)):
+            if kept.is_replayed(process):
+                assert not any(kept.is_purged(each) for each in (watcher, Process(world)))
+
+
+@given(STEPS)
+def test_elsewhere_a_process_purges_nothing_that_it_would_replay_itself(story):
+    """It knows the jumps that it has seen."""
+    world = World()
+    watcher = Process(world)
+    watcher.view()
+    kept = Kept(world)
+    for seconds, by in story:
+        world.passes(seconds * TTL / LEASE)
+        world.is_set(by)
+        if kept.is_replayed(watcher):
+            assert not kept.is_purged(watcher)
 
 
 def test_a_drop_is_a_drop():

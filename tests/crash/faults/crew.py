@@ -112,6 +112,12 @@ class Crew:
         os.killpg(worker.pid, signal.SIGKILL)
         return None
 
+    def purge(self, key: str) -> None:
+        """A new process that asks for a key and purges; it is waited for."""
+        worker = Worker(self._process({"mode": "purge", "key": key}), "sync")
+        self._all.append(worker)
+        self.note_gone(worker)
+
     def _process(self, more: dict[str, Any]) -> subprocess.Popen[bytes] | Forked:
         job = {**self._job, "oracle": self._oracle.descriptor, **more}
         if self._nursery is not None:

@@ -199,12 +199,14 @@ class Disk(Fault):
 class Clock(Fault):
     """The wall clock jumps by an hour or a day; before it goes back, a process is killed.
 
+    A process that starts after the jump writes and purges. The recovery asks for earlier keys.
     A process can notice a jump if it has used the store before. So each worker has executed a call
     before the first jump, and between two.
     """
 
     per_trial = 8
     _OFFSETS = (-DAY, -3_600, 0, 3_600, DAY)
+    _jumps = 0
 
     def inject(self) -> int:
         self._wait_for_everyone()
@@ -216,6 +218,8 @@ class Clock(Fault):
             self.crew.kill(victim)
         self.place.jump(offset)
         self.oracle.pen.write("jumped", more=f"{offset - now:+d} s to {offset:+d} s")
+        self._jumps += 1
+        self.crew.purge(f"p{self._jumps}-0")
         for victim in victims:
             self.crew.replace(victim, waits=True)
         return 1

@@ -20,6 +20,10 @@ from tests.crash.faults.oracle import Oracle
 from tests.crash.faults.places import Place
 
 _LANES = 6
+_TTL = 30 * 86_400.0
+"""Longer than any jump of a clock: an outcome that expires may be executed again."""
+_SHORT_TTL = 43_200.0
+"""On SQLite, where no jump costs an outcome: shorter than the longest jump."""
 
 
 @dataclass
@@ -98,6 +102,7 @@ class _Trial:
             "seed": f"{self.cell.seed} {self.name}",
             "lanes": _LANES,
             "wait": 3.0 * LEASE,
+            "ttl": _SHORT_TTL if self.cell.store == "sqlite" else _TTL,
             "pad": KINDS[self.cell.fault].needs_pad,
             "is_lossy": (self.cell.fault, self.cell.store) == ("reply", "sqlite"),
         }

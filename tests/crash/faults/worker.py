@@ -27,8 +27,6 @@ from mainstay.stores.open import open_store
 from tests.crash.faults import LEASE
 from tests.crash.faults.oracle import Pen
 
-TTL = 30 * 86_400.0
-"""Longer than any jump of a clock: an outcome that expires may be executed again."""
 OPENS_WITHIN = 30.0
 _KINDS = {"short": 60, "long": 10, "fails": 10, "unsafe": 20}
 
@@ -105,7 +103,7 @@ class Load:
         name, how = ("unsafe", "unsafe") if is_unsafe else ("effect", "idempotent")
         return self.engine.operation(
             name, key=key, idempotency=how,
-            lease=LEASE, ttl=TTL, wait=self.job["wait"], scope=self.job["scope"],
+            lease=LEASE, ttl=self.job["ttl"], wait=self.job["wait"], scope=self.job["scope"],
         )  # fmt: skip
 
     def call(self, key: str) -> None:
@@ -258,6 +256,16 @@ class Load:
         self.engine.close()
         self.pen.write("damage", more=damage(self.job["url"], self.job["audit"]))
 
+    # --- purging ----------------------------------------------------------------------------------
+
+    def purge(self) -> None:
+        """Asks for a new key, as a process that has just started, and purges the whole store."""
+        self.call(self.job["key"])
+        store = self.engine.store
+        while store.purge(500) or not getattr(store, "is_swept", True):
+            pass
+        self.engine.close()
+
 
 def damage(url: str, audit: str | None) -> str:
     """What is wrong with a store that nobody uses any more; nothing if all is well."""
@@ -338,6 +346,8 @@ def work(job: dict[str, Any]) -> None:
     load = Load(job)
     if job["mode"] == "recover":
         load.recover()
+    elif job["mode"] == "purge":
+        load.purge()
     else:
         load.run()
 

@@ -35,7 +35,7 @@ class Space(StrEnum):
     KEY_COUNTS = "records.counts"
     """How many keys a caller of a service has begun to use, by operation and caller."""
     PURGES = "purges"
-    """When expired records were last purged: one record."""
+    """When expired records were last purged, and on SQLite a reading of the clocks then."""
     TASKS = "tasks"
     """How often tasks of a queue have been begun, by their id."""
     SAGAS = "sagas"

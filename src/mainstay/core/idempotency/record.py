@@ -261,7 +261,7 @@ def reduce(
 def _begin(
     record: Record | None, command: Begin, now: float, view: ClockView
 ) -> tuple[Change, Answer]:
-    if record is None or _is_expired(record, now, view):
+    if record is None or is_expired(record, now, view):
         record = Record(
             _RUNNING, command.fingerprint, command.owner, 1, 1, now, now + command.lease,
             lease=command.lease, boot=view.boot, uptime=view.uptime,
@@ -309,7 +309,8 @@ def lease_of(
     return _written(replace(record, lease_until=now + left, lease=most)), left
 
 
-def _is_expired(record: Record, now: float, view: ClockView) -> bool:
+def is_expired(record: Record, now: float, view: ClockView) -> bool:
+    """Whether the outcome's time is over, so that the next call begins anew."""
     if record.expires is None or not record.state.is_terminal:
         return False
     if record.kept_for and view.is_same_boot(record.boot, record.uptime):
@@ -359,7 +360,7 @@ def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
 
 def _fence(record: Record | None, owner: str, now: float, view: ClockView) -> Change:
     """Changes the record if a claim that was decided on it would still be written."""
-    if record is None or _is_expired(record, now, view):
+    if record is None or is_expired(record, now, view):
         return _mark(owner, now)
     if record.state is not _RUNNING:
         return KEEP

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 _CLOCK = "(julianday() - 2440587.5) * 86400.0"
 READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
 _SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
-_PURGE = (
-    "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
-    " WHERE expires <= ? LIMIT ?)"
-)
 _AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
 """A step with a hint reads the time before it has the lock. If it waited longer than these seconds
 for it, or the clock was set meanwhile, it writes nothing: SQLite's clock is read after that."""
@@ -53,8 +49,8 @@ _UPDATE = (
 )
 now = clock.SYSTEM.wall
 """The store's clock: the machine's, as it is SQLite's own."""
-_clock = StoreClock("sqlite:")
-_clock.look(now())
+CLOCK = StoreClock("sqlite:")
+CLOCK.look(now())
 
 
 def begin(connection: sqlite3.Connection) -> None:
@@ -92,11 +88,6 @@ def scan(
 ) -> list[tuple[str, bytes]]:
     """The records of a space in the order of their keys, from one on."""
     return connection.execute(_SCAN, (space, after, limit)).fetchall()
-
-
-def purge(connection: sqlite3.Connection, limit: int) -> int:
-    """Drops records that have expired, on a clock that was not set ahead; how many."""
-    return connection.execute(_PURGE, (_clock.before_jumps(now()), limit)).rowcount
 
 
 def measured(connection: sqlite3.Connection) -> tuple[int, float]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Journal, Statement, Step
+    from mainstay.stores.sqlite.purging import Position
 
     Done = TypeVar("Done")
 
@@ -73,6 +74,10 @@ class SqliteStore:
     )
     locks = True
     takes_hints = True
+    is_swept = True
+    """Whether the last purge has come to the end of what may have expired."""
+    _position: Position | None = None
+    """Where the next one goes on."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -231,8 +236,13 @@ class SqliteStore:
         return self._use("scan", steps.scan, space, after, limit)
 
     def purge(self, limit: int = 1000) -> int:
-        """Drops records that have expired; how many."""
-        return self._step("purge", steps.purge, limit)
+        """Drops records that have expired; how many. It looks at `limit` of them at most."""
+        from mainstay.stores.sqlite.purging import BEGINNING, purge
+
+        count, position = self._step("purge", purge, limit, self._position or BEGINNING)
+        self.is_swept = position == BEGINNING
+        self._position = position
+        return count
 
     def shrink(self, pages: int = 500) -> int:
         """Gives free pages back to the disk if many are free; how many."""
