@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -302,3 +304,135 @@ def test_a_journal_notices_that_the_log_was_deleted(store, folder):
     count = journal.append(make).block
     assert len(list(journal.blocks())) == count
     journal.close()
+
+
+# --- a copy that is renamed over the file, with the log of the old one beside it ------------------
+
+
+def restore_beside_log(folder, records=300, value=200):
+    """As `mv backup.db kept.db` does: nobody has removed the log of the file before."""
+    url = f"sqlite:///{folder}/backup.db"
+    with Engine(url, sinks=[], audit=False, purge=None) as engine:
+        store = engine.store
+        store.transact_many([("s", f"bak{n}", put(b"z" * value)) for n in range(records)])
+    (folder / "backup.db").replace(folder / "kept.db")
+
+
+def asides(folder):
+    return list(folder.glob("kept.db-wal.replaced.*"))
+
+
+@pytest.mark.parametrize("count", [20, 1500])
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+def test_a_copy_is_not_opened_with_the_log_of_the_file_before(folder, count, synchronous, caplog):
+    """Before, the old pages took the place of the copy's: all of its keys ran again, or worse."""
+    store = SqliteStore(f"sqlite:///{folder}/kept.db?synchronous={synchronous}")
+    for number in range(0, count, 100):
+        batch = range(number, min(count, number + 100))
+        store.transact_many([("s", f"cur{each}", put(b"y" * 300)) for each in batch])
+    restore_beside_log(folder)
+    with pytest.raises(StoreUnavailable, match="was replaced"):
+        store.transact("s", "new", put(b"1"))
+    assert [store.read("s", f"bak{n}")[0] for n in range(300)] == [b"z" * 200] * 300
+    assert store.read("s", "cur1")[0] is None
+    store.transact("s", "new", put(b"1"))
+    store.close()
+    with contextlib.closing(sqlite3.connect(folder / "kept.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("SELECT count(*) FROM mainstay_kept").fetchone() == (301,)
+    (aside,) = asides(folder)
+    assert str(aside) in caplog.text
+
+
+HOLDER = """
+import sys
+from mainstay.core.base.change import Change
+from mainstay.errors import StoreUnavailable
+from mainstay.stores.sqlite.store import SqliteStore
+store = SqliteStore(sys.argv[1])
+def put(key):
+    try:
+        return store.transact("s", key, lambda value, now: (Change(b"1"), value))
+    except StoreUnavailable as error:
+        return error
+put(f"old {sys.argv[2]}")
+print("ready", flush=True)
+for line in sys.stdin:
+    for number in range(20):
+        put(f"new {sys.argv[2]} {number}")
+        store.read("s", "bak1")
+    put(f"last {sys.argv[2]}")
+    found = sum(store.read("s", f"bak{n}")[0] is not None for n in range(300))
+    print(found, store.read("s", f"last {sys.argv[2]}")[0], flush=True)
+store.close()
+"""
+
+
+def test_two_processes_that_go_over_to_a_copy_at_once_rename_no_log_but_the_old_one(folder):
+    """Each knows the old log; who is second finds the log of the new file, and leaves it."""
+    url = f"sqlite:///{folder}/kept.db"
+    for round_number in range(3):
+        holders = [
+            subprocess.Popen(
+                [sys.executable, "-c", HOLDER, url, f"{round_number} {n}"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+            for n in range(2)
+        ]  # fmt: skip
+        try:
+            for each in holders:
+                assert each.stdout.readline() == "ready\n"
+            restore_beside_log(folder)
+            for each in holders:
+                each.stdin.write("go\n")
+                each.stdin.flush()
+            for each in holders:
+                assert each.stdout.readline() == "300 b'1'\n"
+            for each in holders:
+                each.stdin.close()
+                assert each.wait(30) == 0
+        finally:
+            for each in holders:
+                each.kill()
+                each.wait()
+                each.stdin.close()
+                each.stdout.close()
+        assert len(asides(folder)) == round_number + 1
+        with contextlib.closing(sqlite3.connect(folder / "kept.db")) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            lasts = connection.execute("SELECT count(*) FROM mainstay_kept WHERE key LIKE 'last%'")
+            assert lasts.fetchone() == (2,)
+
+
+def test_a_copy_that_another_process_has_opened_with_the_old_log_is_refused(store, folder):
+    """It may have written to it: nothing is renamed under its hands, and a person is told."""
+    store.transact("s", "old", put(b"old"))
+    restore_beside_log(folder)
+    program = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]);"
+        " c.execute('SELECT count(*) FROM mainstay_kept').fetchall();"
+        " print('open', flush=True); sys.stdin.readline()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, folder / "kept.db"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert other.stdout.readline() == "open\n"
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=r"replaced.*"):
+            store.transact("s", "new", put(b"1"))
+    with pytest.raises(StoreUnavailable, match="remove its -wal and -shm, put the copy in place"):
+        store.transact("s", "new", put(b"1"))
+    other.communicate("\n", timeout=30)
+    assert asides(folder) == []
+
+
+def test_a_deleted_file_leaves_no_log_to_the_one_that_takes_its_place(store, folder):
+    """`rm kept.db` alone: the log holds what was written last, and is kept beside."""
+    store.transact("s", "old", put(b"old"))
+    (folder / "kept.db").unlink()
+    with pytest.raises(StoreUnavailable, match="was deleted"):
+        store.transact("s", "new", put(b"1"))
+    store.transact("s", "new", put(b"2"))
+    assert store.read("s", "old")[0] is None
+    assert len(asides(folder)) == 1

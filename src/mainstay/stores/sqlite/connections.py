@@ -41,6 +41,7 @@ from mainstay.runtime.fork import (
     make_rlock,
     reset_in_child,
 )
+from mainstay.stores.sqlite.set_aside import LogInUseError, set_log_aside
 from mainstay.stores.sqlite.waiting import SLICE
 
 if TYPE_CHECKING:
@@ -226,7 +227,10 @@ class SqliteConnections:
             if file is not None:
                 if self.refused:
                     self._check(file, url)
-                self._close_replaced_locked(file)
+                try:
+                    self._close_replaced_locked(file)
+                except LogInUseError as error:
+                    raise StoreUnavailable(url, "use", str(error)) from None
             held = _opened(connect, file)
             self._all.add(held)
         return held
@@ -260,7 +264,7 @@ class SqliteConnections:
     def _close_replaced_locked(self, file: str) -> None:
         """Closes what is open of another file of that name, or of another log of the file.
 
-        Both would share one -shm file.
+        Both would share one -shm file, and the new file would be read with the log of the old one.
         """
         try:
             now = inode_of(file)
@@ -271,6 +275,12 @@ class SqliteConnections:
             for held in list(self._all)
             if held.file == file and (held.is_stale or (held.device, held.inode) != now)
         ]
+        for log in {
+            (held.device, held.log_inode)
+            for held in replaced
+            if held.log_inode and not held.is_closed and (held.device, held.inode) != now
+        }:
+            set_log_aside(file, log, set(_open_files()))
         if not all(held.close(_LONGEST) for held in replaced):
             raise sqlite3.OperationalError(
                 "the file was replaced, and a step on the one before is still under way"
