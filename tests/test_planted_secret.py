@@ -32,9 +32,10 @@ from mainstay import (
 from mainstay.core.retry.effects import Stop
 from mainstay.events import encode
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
+from mainstay.runtime.reports.known_secrets import know_environment
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
-from tests.plants import GITHUB, planted
+from tests.plants import GITHUB, OWN, notations, only_knowing, owned, planted
 from tests.servers import commands
 
 POLICY = RetryPolicy(
@@ -121,7 +122,17 @@ def planting(test):
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
-    return hurried(given(planted())(test))
+    return hurried(given(planted() | owned())(test))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_environment():
+    """Variables with secrets, which a process reads when it shows its first text."""
+    with pytest.MonkeyPatch.context() as patch, only_knowing():
+        for name, value in OWN.items():
+            patch.setenv(name, value)
+        know_environment()
+        yield
 
 
 @planting
@@ -375,6 +386,32 @@ def test_no_screen_of_the_command_line_holds_it(secret, url):
     ]
     assert [text for text in shown if secret in text] == []
     assert all("[redacted]" in text or "//" in text for text in shown)
+
+
+@pytest.mark.parametrize("value", OWN.values(), ids=OWN)
+@pytest.mark.req("NFR-041-29", "AG-02.redacted-cli")
+def test_no_screen_shows_a_secret_of_the_environment(tmp_path, value):
+    """A bare value, which no rule could know: in a URL, a command line, its item and its line."""
+    place = f"sqlite:///{tmp_path}/exec.db"
+    shown = [
+        screen("doctor", "--store", f"sqlite:///{value}/no/such/folder.db", **OWN),
+        screen("policies", "show", value, "--json", **OWN),
+        screen("exec", "--store", place, "--", "false", value, **OWN),
+        screen("exec", "--store", place, "--escalate", "--", "false", value, **OWN),
+        screen("inbox", "--json", "--store", place, **OWN),
+    ]
+    assert [text for text in shown if any(each in text for each in notations(value))] == []
+    assert "[redacted]" in shown[0]
+
+
+def test_an_engine_with_a_redactor_of_its_own_knows_what_the_process_knows():
+    """And one without the built-in rules does not."""
+    (secret, *_) = OWN.values()
+    for redact, is_hidden in ((Redactor(["EMP-[0-9]+"]), True), (Redactor(builtin=False), False)):
+        with reading() as readers, virtual_time():
+            engine = Engine(policies=[POLICY], sinks=[readers.hear], redact=redact)
+            engine.run("api", failing(f"no route to {secret}", ""))
+        assert (readers.holds(secret) == []) is is_hidden
 
 
 def test_the_test_can_fail():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainstay.errors import StoreError, UsageError
 from mainstay.runtime.fork import load_before_fork
 from mainstay.runtime.private_files import open_regular
+from mainstay.runtime.reports.known_secrets import know_url
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -87,6 +88,7 @@ def load(where: Where) -> None:
     """
     url = os.fspath(where) if isinstance(where, str | os.PathLike) else where.url
     scheme = url.partition(":")[0]
+    know_url(url)
     if scheme in ("postgresql", "postgres"):
         import_module("mainstay.stores.postgres.journal")
     elif scheme == "sqlite" or _is_sqlite(url):

@@ -17,6 +17,7 @@ from mainstay.cli.app import app
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
 from mainstay.cli.screen.output import write_error, write_json_error
+from mainstay.runtime.reports.known_secrets import know_environment
 from mainstay.runtime.reports.logs import print_warnings
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _accept_any_text()
         print_warnings()
+        know_environment()
         code = _invoke(list(arguments))
         _flush()
         return code

@@ -151,6 +151,10 @@ REDACTION = Section(
     Field("fields", Listing(Text(), or_one=True), "the values under these names are secret",
           "none"),
     Field("builtin", Flag(), "also look for what is known to be secret", "true"),
+    Field("secrets",
+          Listing(Text(pattern=r"[\s\S]+", expected="a text that is not empty", is_secret=True),
+                  or_one=True),
+          "values that are secret wherever they stand, such as ${NAME}", "none"),
 )  # fmt: skip
 
 _LEVEL = Number(0.0, MAX_SECONDS)

@@ -31,6 +31,7 @@ from mainstay.engine.wiring import (
 )
 from mainstay.errors import UsageError
 from mainstay.runtime.fork import make_lock, make_rlock
+from mainstay.runtime.reports.known_secrets import know_environment
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 from mainstay.stores.timed import timed
@@ -129,11 +130,11 @@ class Engine(EngineCalls, EngineView):
         outbox: str | None = None,
     ) -> None:
         check_arguments(seed, redact)
-        self.escalate = escalate
+        know_environment()
+        self.escalate, self.strict = escalate, strict
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
         self._redact = redact
-        self.strict = strict
         self._entropy = Entropy(seed)
         self._making, self._made = make_rlock(), set()
         if breaker is not None or breakers or global_breaker is not None:

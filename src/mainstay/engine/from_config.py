@@ -13,6 +13,7 @@ from mainstay.config.settings import Settings
 from mainstay.core.base.printable import printable_lines
 from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
+from mainstay.engine.known_secrets import know_configured
 from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 from mainstay.runtime.reports.logs import logger
@@ -75,6 +76,7 @@ def read(
     if loaded.settings is not None:
         Parts(loaded).find()
     loaded.report.sort(loaded.file)
+    know_configured(loaded)
     _log_values(loaded)
     return loaded
 
@@ -110,6 +112,7 @@ def _log_values(loaded: Loaded) -> None:
 def build_from(build: Callable[..., E], loaded: Loaded) -> E:
     """The engine of a configuration that was read; raises ConfigError with all problems."""
     settings = settings_in(loaded)
+    know_configured(loaded)  # again: options may have come since
     parts = Parts(loaded)
     try:
         engine = build(**parts.made())

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mainstay.errors import UsageError
+from mainstay.runtime.reports.known_secrets import know_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +69,7 @@ def _is_publisher(target: Any) -> TypeGuard[Publisher]:
 
 def _of_url(url: str) -> Publisher:
     scheme = url.partition(":")[0].lower()
+    know_url(url)
     known = ALSO.get(scheme, scheme)
     if known == "python":
         return _of_function(url)

@@ -20,6 +20,7 @@ from mainstay.core.events.encode import encode
 from mainstay.errors import UsageError
 from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock
 from mainstay.runtime.nats.client import Client, NatsServers, RealTimeLoop, connect, end
+from mainstay.runtime.reports.known_secrets import know_url
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class NatsSink(BufferedSink):
         self.subject = check.name("subject", subject)
         self._timeout = check.duration("timeout", timeout, 0.05, 3600.0)
         check.close()
+        know_url(url)
         self._servers = _servers_of(url)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None

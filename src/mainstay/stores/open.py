@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.errors import StoreError, UsageError
 from mainstay.ports import ABILITIES
+from mainstay.runtime.reports.known_secrets import know_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,6 +67,7 @@ def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
 
 def _opened(url: str) -> Store:
     scheme, colon, _ = url.partition("://")
+    know_url(url)
     home = STORES.get(ALSO.get(scheme, scheme)) if colon else None
     if home is None:
         raise _no_store(url)

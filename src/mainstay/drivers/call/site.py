@@ -13,6 +13,7 @@ from mainstay.core.retry.plan import Plan
 from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
+from mainstay.runtime.reports.known_secrets import know_environment
 from mainstay.runtime.reports.logs import LOGS, SILENT
 
 TYPE_CHECKING = False
@@ -141,6 +142,7 @@ class Site(Plan):
         logs: Logs = SILENT,
         waits: Waits | None = None,
     ) -> None:
+        know_environment()
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners, self.logs = listeners, logs
         """Where its failing calls are logged, unless an engine's sinks do that."""
@@ -172,8 +174,7 @@ class Site(Plan):
         """What records call its plan, once that was needed."""
         self.entropy, self.overrides = entropy, overrides
         """What a test has changed."""
-        self.cancel = cancel
-        self.ways = Ways.NONE
+        self.cancel, self.ways = cancel, Ways.NONE
         """What makes a call of any function here."""
 
     def _read_wants(self) -> bool:

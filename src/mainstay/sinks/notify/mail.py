@@ -9,6 +9,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.printable import printable, printable_lines
 from mainstay.core.base.validate import Checker
 from mainstay.integrations.webhooks.targets import addresses_of, first_opened
+from mainstay.runtime.reports.known_secrets import know_secret
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
 
@@ -68,6 +69,8 @@ class NotifyMail(Notifier):
         check.close()
         self._where, self._sender, self._to = (host, port), sender, several
         self._login = (user, password)
+        if password:
+            know_secret(password)
         super().__init__(f"mail {host}:{port}", least=least, spill=spill, timeout=timeout)
 
     def _send(self, event: InboxRaised) -> None:

@@ -17,6 +17,7 @@ from mainstay.integrations.webhooks.post import (
 )
 from mainstay.integrations.webhooks.signature import ID, SHORTEST, SIGNED, TIME, signature_of
 from mainstay.integrations.webhooks.targets import ALLOWS, is_local_literal
+from mainstay.runtime.reports.known_secrets import know_secret, know_url
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class NotifyWebhook(Notifier):
             check.note("secret", "…", f"a text of at least {SHORTEST} characters")
         check.close()
         assert parts is not None
+        know_url(url)
+        if secret:
+            know_secret(secret)
         self._parts, self._secret = parts, (secret or "").encode()
         self._allow_local = allow_local
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]  # its path may be a secret

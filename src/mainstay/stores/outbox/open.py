@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events.describe import usual_redactor
 from mainstay.errors import StoreError
+from mainstay.runtime.reports.known_secrets import know_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,7 @@ def open_outbox(place: str | Store, *, creates: bool = True) -> PostgresOutbox |
     """
     url = place if isinstance(place, str) else place.url
     scheme = url.partition("://")[0]
+    know_url(url)
     if scheme in ("postgresql", "postgres"):
         from mainstay.stores.outbox.postgres import PostgresOutbox
 
