@@ -108,6 +108,22 @@ def test_a_configuration_declares_secrets(configured):
     assert shown("a marigold, b3R0ZXItZ2E=") == "a [redacted], [redacted]="
 
 
+def test_the_repr_of_settings_shows_no_secret(tmp_path):
+    """Neither a declared one nor the password of a URL."""
+    path = tmp_path / "mainstay.yml"
+    path.write_text(
+        "redaction: {secrets: [marigold-and-otter]}\n"
+        f"store: 'sqlite:///{tmp_path}/a.db'\n"
+        "inbox: {notify: {webhook: {url: 'https://ann:k7Zw-2bQ@example.org/h',"
+        " secret: 'x9Qz-1aPm3Yv-4cR'}}}\n",
+        "utf-8",
+    )
+    with Engine.from_config(path) as engine:
+        shown = repr(engine.settings)
+    assert "default='standard'" in shown
+    assert [word for word in ("marigold", "k7Zw-2bQ", "x9Qz-1aP") if word in shown] == []
+
+
 def test_a_declared_secret_that_is_too_short_is_a_problem(tmp_path):
     """With its line and the reason, and without the value."""
     path = tmp_path / "mainstay.yml"

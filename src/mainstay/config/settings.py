@@ -27,6 +27,7 @@ from mainstay.config.report import nearest
 from mainstay.config.retry_fields import BREAKER, NAMED_BREAKER
 from mainstay.config.shapes import snake
 from mainstay.core.circuit.settings import BreakerSettings  # noqa: TC001 -- a field's type
+from mainstay.core.events.describe import usual_redactor
 from mainstay.core.retry.policy import Policy  # noqa: TC001 -- a field's type
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     alerts: Any = EMPTY
     inbox: Any = EMPTY
     outbox: Any = EMPTY
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__)
+        return usual_redactor().text(f"Settings({shown})")
 
 
 def settings_of(
