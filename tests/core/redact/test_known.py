@@ -1,19 +1,21 @@
 """Secrets that are known by their values are hidden in any notation."""
 
 import copy
+import json
 import pickle
 import random
 import string
 from time import process_time
+from urllib.parse import quote
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.core.redact.exact.known import Known
-from mainstay.core.redact.exact.process import Knowledge
+from mainstay.core.redact.exact.process import PROCESS, Knowledge
 from mainstay.core.redact.exact.rarity import is_declarable, is_rare
-from mainstay.core.redact.redactor import LONGEST, REDACTOR, Redactor, secrets_in
+from mainstay.core.redact.redactor import LONGEST, REDACTOR, Redactor, is_secret_name, secrets_in
 from mainstay.errors import PolicyError
 from tests.plants import AROUND, notations
 
@@ -195,3 +197,24 @@ def test_a_redactor_without_secrets_looks_for_none():
     """The usual one too, in a process that knows none."""
     assert Redactor()._own is None
     assert Redactor() == REDACTOR
+
+
+def test_what_the_process_knows_is_hidden_by_each_redactor_with_the_built_in_rules():
+    """Also a text that was shown before; and names and nothing are judged as before."""
+    redact, own = Redactor(["EMP-[0-9]+"]), Redactor(builtin=False)
+    assert redact.text("by otter-garden") == "by otter-garden"
+    PROCESS.take("store", lambda: ["otter-garden"])
+    assert redact.text("by otter-garden") == "by [redacted]"
+    assert own.text("by otter-garden") == "by otter-garden"
+    assert is_secret_name("DB_PASSWORD")
+    assert not is_secret_name("PASSWORD_LENGTH")
+    assert Known([]).hide("otter-garden") == "otter-garden"
+
+
+def test_escapes_of_two_sorts_are_undone_in_turn():
+    """As long as there are some, up to a bound."""
+    written = 'otter "garden"'
+    for number in range(8):
+        written = quote(written) if number % 2 else json.dumps(written)[1:-1]
+        hidden = Redactor(secrets=['otter "garden"'], builtin=False).text(written)
+        assert number > 4 or hidden == "[redacted]"
