@@ -12,6 +12,7 @@ import threading
 import uuid
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from mainstay import DeadlineExceeded, Engine, RetryPolicy, StoreUnavailable, deadline
@@ -289,3 +290,73 @@ def test_a_claim_that_came_too_late_starts_nothing(place, colour, monkeypatch):
         place.call(colour)
     assert place.ran == 0
     assert place.state() is None
+
+
+# --- a connection of the caller's own -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened_by_the_user(url, kind):
+    """A connection of the user's, patient for an hour, and how long it waits for a lock."""
+    if kind == "sqlite":
+        path = url.removeprefix("sqlite:///").partition("?")[0]
+        made = sqlite3.connect(path, timeout=HOUR, check_same_thread=False)
+        ask = lambda: made.execute("PRAGMA busy_timeout").fetchone()[0]  # noqa: E731
+    else:
+        made = psycopg.connect(url)
+        made.execute(f"SET lock_timeout = '{HOUR}s'")
+        made.commit()
+        ask = lambda: made.execute("SHOW lock_timeout").fetchone()[0]  # noqa: E731
+    with contextlib.closing(made):
+        yield made, ask
+
+
+@COLOURS
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("how", ["policy", "within"])
+def test_a_deadline_bounds_a_lock_of_a_connection_of_the_callers(
+    request, tmp_path, colour, kind, how
+):
+    """Another transaction has the record; the caller's own patience is put back."""
+    url = (
+        f"sqlite:///{tmp_path}/kept.db"
+        if kind == "sqlite"
+        else request.getfixturevalue(f"{kind}_url")
+    )
+    key, name = uuid.uuid4().hex, "brief" if how == "policy" else "patient"
+
+    async def number():
+        return 0
+
+    with (
+        Engine(
+            url,
+            policies=[POLICY, PATIENT],
+            operations={"*": name},
+            sinks=[],
+            audit=False,
+            purge=None,
+        ) as engine,
+        opened_by_the_user(url, kind) as (first, _),
+        opened_by_the_user(url, kind) as (second, patience),
+    ):
+        before = patience()
+        second.rollback()
+        holder = engine.operation("op", key=key, idempotency="idempotent", connection=first)
+        holder.call(int)
+        keyed = engine.operation("op", key=key, idempotency="idempotent", connection=second)
+
+        def call():
+            with contextlib.nullcontext() if how == "policy" else deadline.within(DEADLINE):
+                return keyed.call(int) if colour == "sync" else asyncio.run(keyed.acall(number))
+
+        with pytest.raises(
+            StoreUnavailable, match=r"another (connection|transaction) held"
+        ) as caught:
+            watched(call)
+        assert "LockNotAvailable" in repr(caught.value.__cause__) or kind == "sqlite"
+        second.rollback()
+        assert patience() == before
+        second.rollback()
+        first.rollback()
+        assert watched(call) == 0

@@ -34,7 +34,7 @@ from mainstay.stores.sqlite.connections import (
     free,
     is_mine,
 )
-from mainstay.stores.sqlite.waiting import SLICE, LockTimeoutError, LockWait, is_busy
+from mainstay.stores.sqlite.waiting import SLICE, LockTimeoutError, LockWait, in_time, is_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -440,7 +440,7 @@ class _Bound(SqliteStore):
     def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         CONNECTIONS.check(self._place, self.url)
         try:
-            return work(self._theirs, *args)
+            return in_time(self._theirs, self.timeout, work, *args)
         except sqlite3.Error as error:
             raise _failure(error, self, what) from error
 

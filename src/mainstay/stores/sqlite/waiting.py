@@ -7,15 +7,17 @@ again until its end. Nothing was changed by a step that did not get the lock.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.deadline import NEVER
 from mainstay.deadline import moment
+from mainstay.stores.time_left import time_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     Done = TypeVar("Done")
 
@@ -23,6 +25,9 @@ SLICE = 0.05
 """Seconds for which SQLite itself waits."""
 _PAUSE = 0.002
 """Seconds between two tries, in which no lock of ours is held."""
+
+
+_CUT = "another connection held the lock until the deadline of the call"
 
 
 class ReopenError(Exception):
@@ -77,13 +82,51 @@ class LockWait:
     def reason(self) -> str:
         """Why the step was given up."""
         if self._is_cut:
-            return "another connection held the lock until the deadline of the call"
+            return _CUT
         return f"another process held the lock for more than {self._timeout:g} s"
 
 
 def deadline() -> float:
     """The caller's deadline on the system's clock; never, in virtual time."""
     return moment() if clock.current is clock.SYSTEM else NEVER
+
+
+def in_time(
+    connection: sqlite3.Connection, timeout: float, work: Callable[..., Done], *args: Any
+) -> Done:
+    """The work on a connection of the caller's own, which waits no longer than the caller may.
+
+    How long it waits otherwise is the caller's to decide, and is put back.
+
+    >>> connection = sqlite3.connect(":memory:", timeout=60.0)
+    >>> from mainstay import deadline
+    >>> with deadline.within(2.0):
+    ...     patience = in_time(connection, 5.0, _patience)
+    >>> 0 < patience <= 2000, _patience(connection)
+    (True, 60000)
+    """
+    if deadline() == NEVER:
+        return work(connection, *args)
+    theirs, left = _patience(connection), int(1000 * time_for(timeout))
+    if theirs <= left:
+        return work(connection, *args)
+    connection.execute(f"PRAGMA busy_timeout = {left}")
+    try:
+        return work(connection, *args)
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        raise LockTimeoutError(f"{error}: {_CUT}") from error
+    finally:
+        with suppress(sqlite3.Error):  # the work may have closed it
+            connection.execute(f"PRAGMA busy_timeout = {theirs}")
+
+
+def _patience(connection: sqlite3.Connection) -> int:
+    """The milliseconds for which a connection waits for a lock."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return int(cursor.execute("PRAGMA busy_timeout").fetchone()[0])
 
 
 def is_busy(error: sqlite3.Error) -> bool:
