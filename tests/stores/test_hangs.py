@@ -312,7 +312,7 @@ def opened_by_the_user(url, kind):
 
 
 @COLOURS
-@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("how", ["policy", "within"])
 def test_a_deadline_bounds_a_lock_of_a_connection_of_the_callers(
     request, tmp_path, colour, kind, how

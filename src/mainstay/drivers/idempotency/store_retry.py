@@ -8,6 +8,9 @@ moment, in the store. A step may be taken twice: a second claim of one owner fin
 If the deadline has passed, the error of the store is raised, with a note: nothing was cut but the
 wait for the store. What the call was to write is offered again without it (late_steps.py).
 
+On a connection of the caller's a step is tried once: a transaction in which a statement has failed
+takes no other on PostgreSQL, and a lock was waited for already.
+
 If a claim was made without a read before it and the store does not take it at once, the record is
 read after all: a read needs no lock, so a call that has ended is replayed even while nothing can be
 written.
@@ -202,7 +205,8 @@ class _Retries:
         self._until = self._since + _patience(this, command)
         self._end = moment()
         """When the deadline of the call has passed."""
-        self._tries = 1 if type(command) in (Release, Renew) else _TRIES
+        is_once = this.records.is_bound or type(command) in (Release, Renew)
+        self._tries = 1 if is_once else _TRIES
         self._pause = _FIRST_PAUSE
         self._spread = 0.5 + int(this.call.owner[:4], 16) / 0x20000
 
@@ -229,7 +233,7 @@ class _Retries:
 
 
 def _patience(this: KeyedCall, command: Command) -> float:
-    """The seconds a step may wait: none to give up a claim, nor inside a caller's transaction."""
+    """The seconds that a step may wait: none to give up a claim, nor inside a caller's transaction."""
     if type(command) is Release or this.records.is_bound:
         return 0.0
     return this.store_wait
