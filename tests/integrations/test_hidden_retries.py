@@ -10,6 +10,7 @@ import threading
 import warnings
 from contextlib import contextmanager, suppress
 
+import aiohttp
 import boto3
 import httpx
 import pytest
@@ -26,11 +27,12 @@ from mainstay import Backoff
 from mainstay.core.known.kind import Kind
 from mainstay.drivers.call import call as driver
 from mainstay.integrations import http_headers
+from mainstay.integrations.aiohttp import Middleware
 from mainstay.integrations.errors import OwnRetries, Row, Table, register, unregister
 from mainstay.integrations.errors.shared import counted, sent_by_urllib3
 from mainstay.testing import virtual_time
 from tests.integrations.errors.bolt_stub import RUN, BoltStub
-from tests.servers.http_faults import HttpFaults, Reset, Status, dead_port
+from tests.servers.http_faults import Close, HttpFaults, Reset, Status, dead_port
 from tests.servers.mongo import CLOSE, MongoStub
 
 with warnings.catch_warnings():
@@ -111,6 +113,54 @@ def test_an_async_client_of_a_model(server):
     ):
         asyncio.run(complete())
     assert server.count() == 6
+
+
+def by_aiohttp(url, method="GET", middlewares=()):
+    """Makes a call through a session of its own."""
+
+    async def call():
+        async with (
+            aiohttp.ClientSession(middlewares=middlewares) as session,
+            session.request(method, url) as answer,
+        ):
+            await answer.read()
+
+    return call
+
+
+def repeated_in_a_loop(call):
+    """As `repeated`, of a coroutine function."""
+    wrapped = mainstay.retry(on=mainstay.transient, attempts=2, backoff=Backoff.constant(0))(call)
+    with virtual_time(), warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with suppress(Exception):
+                asyncio.run(wrapped())
+    return [str(each.message) for each in given if each.category is mainstay.NestedRetryWarning]
+
+
+@pytest.mark.parametrize("answer", [Close(), Reset()])
+def test_aiohttp_sends_what_is_idempotent_once_more(server, answer):
+    """Each attempt is two requests, for which it has no public switch."""
+    (text,) = repeated_in_a_loop(by_aiohttp(server.on("/down", answer)))
+    assert "aiohttp has sent a request 2 times by itself inside" in text
+    assert "up to 2 x 2 = 4 requests; send through a Middleware" in text
+    assert server.count() == 8, "two calls"
+
+
+def test_aiohttp_sends_other_requests_once(server):
+    """A POST, one on a dead port, and each that goes through a middleware of ours."""
+    url = server.on("/down", Close())
+    assert repeated_in_a_loop(by_aiohttp(url, "POST")) == []
+    assert repeated_in_a_loop(by_aiohttp(f"http://127.0.0.1:{dead_port()}/")) == []
+    assert repeated_in_a_loop(by_aiohttp(server.on("/busy", Status(503)))) == []
+    away = server.on("/away", Status(303, {"Location": "/down"}))
+    assert repeated_in_a_loop(by_aiohttp(away, "POST")) == []
+    before = server.count("/down")
+    three = mainstay.RetryPolicy(attempts=3, backoff=Backoff.constant(0))
+    (text,) = repeated_in_a_loop(by_aiohttp(url, middlewares=(Middleware(three),)))
+    assert "aiohttp retries inside" in text, "the policy of the middleware, not aiohttp"
+    assert server.count("/down") == before + 6, "two calls"
 
 
 AROUND = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mainstay.integrations.errors.shared as shared
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind, qualified_name
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
 TYPE_CHECKING = False
@@ -87,6 +87,21 @@ def _first(error: BaseException) -> object:
             asked = attribute(answer, "request_info")
             return shared.first_of(attribute(answer, "history"), asked)
     return None
+
+
+def _sent(error: BaseException) -> int:
+    """Two if aiohttp has repeated the request: its function keeps whether it still may.
+
+    What it may was decided by the method before redirects, and by the session.
+    """
+    for frame in shared.frames(error, "aiohttp.client"):
+        names = frame.f_locals
+        if names.get("retry_persistent_connection") is False:
+            history = names.get("history")
+            method = history[0].method if history else names["method"]
+            may = getattr(names["self"], "_retry_connection", True)
+            return 2 if may and method in frame.f_globals["IDEMPOTENT_METHODS"] else 1
+    return 1
 
 
 TABLE = Table(
@@ -190,6 +205,9 @@ TABLE = Table(
     ),
     request=_request,
     first=_first,
+    own_retries=OwnRetries(
+        _sent, "send through a Middleware of mainstay.integrations.aiohttp, which counts them"
+    ),
 )
 OTHER_VERSIONS = (
     "aiohttp.http_websocket.WSHandshakeError",
