@@ -122,6 +122,33 @@ def test_what_a_task_asks_celery_for_is_done_within_the_same_attempts(app):
     assert calls == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("most", "executions"), [(50, 3), (1, 2)])
+def test_a_task_cannot_ask_for_more_attempts_than_the_policy_has(app, most, executions):
+    """Nor does a limit of Celery's go beyond it; one below it holds."""
+    calls = []
+
+    @app.task(base=Task, policy=POLICY, bind=True)
+    def again(self):
+        calls.append(1)
+        raise self.retry(countdown=0, max_retries=most)
+
+    assert again.apply().state == "FAILURE"
+    assert len(calls) == executions
+
+
+def test_a_message_that_begins_below_zero_has_no_more_attempts(app):
+    """The number of retries is part of a message, which anybody may send."""
+    calls = []
+
+    @app.task(base=Task, policy=POLICY)
+    def fail():
+        calls.append(1)
+        raise ConnectionError("gone")
+
+    assert fail.apply(retries=-5).state == "FAILURE"
+    assert len(calls) == 3
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

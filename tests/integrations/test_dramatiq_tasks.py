@@ -116,6 +116,14 @@ def failing(broker, error, **options):
     return fail, calls
 
 
+def test_a_message_that_begins_below_zero_has_no_more_attempts(broker):
+    """The number of retries is part of a message, which anybody may send."""
+    fail, calls = failing(broker, ConnectionError("gone"))
+    fail.send = lambda: fail.send_with_options(retries=-5)
+    run(broker, fail)
+    assert len(calls) == 3
+
+
 def test_an_actor_may_have_a_policy_of_its_own(broker):
     """The policy of the broker is for those that have none."""
     fail, calls = failing(broker, ConnectionError("gone"), policy=POLICY.replace(attempts=2))

@@ -149,6 +149,14 @@ def test_the_last_failure_is_the_result_with_the_note():
     assert broker.calls == [7, 7, 7]
 
 
+def test_a_message_that_begins_below_zero_has_no_more_attempts():
+    """The number of retries is part of a message, which anybody may send."""
+    broker = Broker(ConnectionError("gone"), RetryMiddleware(POLICY, store=None))
+    broker.task = broker.task.kicker().with_labels(_retries=-5)
+    assert broker.run().is_err
+    assert broker.calls == [7, 7, 7]
+
+
 @pytest.mark.parametrize("error", [taskiq.exceptions.TaskRejectedError(), KeyboardInterrupt()])
 def test_what_is_no_failure_is_not_retried(error):
     """A task that rejects its message, and what ends a program."""

@@ -76,6 +76,7 @@ class Task(celery.Task):  # type: ignore[misc]  # untyped
         if request is None or request.called_directly or request._protected:  # noqa: SLF001 -- Celery's mark
             return super().__call__(*args, **kwargs)
         request._protected = 1  # noqa: SLF001 -- so that a call inside is a plain one
+        request.retries = max(0, request.retries)  # a message may begin with any number
         number = request.retries + 1
         try:
             number = self._attempts.begin(self.name, request.id, number)
@@ -87,3 +88,23 @@ class Task(celery.Task):  # type: ignore[misc]  # untyped
             if delay is None:
                 raise
             raise self.retry(exc=error, countdown=delay) from error
+
+    def apply(self, *args: Any, retries: int = 0, **options: Any) -> Any:
+        """Celery's own, which counts the retries itself when no worker makes them."""
+        return super().apply(*args, retries=max(0, retries), **options)
+
+    def retry(  # Celery's own arguments
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: Any = None,
+        throw: bool = True,
+        eta: Any = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Celery's own, within the attempts of the policy: `max_retries` can only lower them."""
+        if max_retries is not None:
+            max_retries = min(max_retries, self._attempts.policy.max_attempts - 1)
+        return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)

@@ -89,8 +89,8 @@ class Retries(dramatiq.middleware.Retries):
 
     def before_process_message(self, _broker: Broker, message: MessageProxy) -> None:
         """Counts the attempt; one that is beyond the policy is not made."""
-        number = int(message.options.get("retries", 0)) + 1
-        message.options[_ATTEMPT] = number
+        retries = message.options["retries"] = max(0, int(message.options.get("retries", 0)))
+        number = message.options[_ATTEMPT] = retries + 1
         attempts = self._own.get(message.actor_name, self._default)
         try:
             number = attempts.begin(message.actor_name, message.message_id, number)

@@ -78,7 +78,8 @@ class RetryMiddleware(TaskiqMiddleware):
         )
         if wait > 0.0:
             await asyncio.sleep(wait)
-        number = labels[_ATTEMPT] = int(labels.get(_RETRIES, 0)) + 1
+        labels[_RETRIES] = max(0, int(labels.get(_RETRIES, 0)))
+        number = labels[_ATTEMPT] = labels[_RETRIES] + 1
         try:
             counted = await self._attempts.abegin(message.task_name, message.task_id, number)
             labels[_ATTEMPT] = counted
