@@ -1,6 +1,7 @@
 """mainstay.integrations.redis: redis-py's own retries, driven by a policy."""
 
 import asyncio
+import copy
 
 import pytest
 import redis
@@ -41,6 +42,21 @@ def control(server):
 
 def calls(control, command):
     return control.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
+
+
+@pytest.mark.parametrize("kind", [Retry, AsyncRetry])
+def test_an_engine_or_an_operation_decides_too(kind):
+    """As for the other clients; a copy, which each connection gets, has the same."""
+    with mainstay.Engine(policies=[AT_ONCE.replace(name="once")], operations={"o": "once"}) as made:
+        for retry in (kind(made, operation="o"), kind(made.operation("o")), kind(AT_ONCE)):
+            assert copy.deepcopy(retry).get_retries() == retry.get_retries() == 2
+        with redis.Redis(port=dead_port(), retry=Retry(made.operation("o"))) as client:
+            with pytest.raises(redis.ConnectionError) as caught:
+                client.ping()
+            assert "gave up on" in caught.value.__notes__[0]
+    for wrong in (None, "x", 3):
+        with pytest.raises(mainstay.UsageError, match="must be a RetryPolicy, an Engine"):
+            kind(wrong)
 
 
 def test_the_policy_decides_how_often_a_command_is_sent(proxy, control):

@@ -32,7 +32,9 @@ from redis.connection import AbstractConnection
 import mainstay.runtime.clock as clock
 from mainstay import deadline
 from mainstay.core.base.deadline import NEVER
+from mainstay.errors import UsageError
 from mainstay.integrations.http_exchange import end_around, limited
+from mainstay.integrations.http_headers import calls_of
 from mainstay.integrations.http_lookup import addresses
 
 __all__ = ["AsyncRetry", "Retry"]
@@ -40,17 +42,11 @@ __all__ = ["AsyncRetry", "Retry"]
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterator
-    from typing import Any, Protocol, Self, TypeVar
+    from typing import Any, Self, TypeVar
+
+    from mainstay.integrations.http_headers import Calls, Operations
 
     T = TypeVar("T")
-
-    class Policy(Protocol):
-        """A RetryPolicy, as far as it is needed here."""
-
-        max_attempts: int
-
-        def call(self, function: Callable[[], T], /) -> T: ...
-        async def acall(self, function: Callable[[], Awaitable[T]], /) -> T: ...
 
     Fail = Callable[..., Any]
     IsRetryable = Callable[[Exception], bool] | None
@@ -68,7 +64,9 @@ class Retry(redis.retry.Retry):
     """The retries of a sync client, driven by a policy.
 
     Args:
-        policy: a RetryPolicy; one for commands that may be repeated if their answer was lost.
+        policy: a RetryPolicy, an Engine, or an operation of one; one for commands that may be
+            repeated if their answer was lost.
+        operation: the operation of the engine.
 
     >>> from mainstay import RetryPolicy
     >>> client = redis.Redis(retry=Retry(RetryPolicy(max_attempts=3)))
@@ -76,9 +74,9 @@ class Retry(redis.retry.Retry):
     2
     """
 
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(NoBackoff(), policy.max_attempts - 1)
-        self.policy = policy
+    def __init__(self, policy: Calls | Operations, *, operation: str = "redis") -> None:
+        self.policy, retries = _calls_of(policy, operation)
+        super().__init__(NoBackoff(), retries)
         self._is_copy = self._has_bound = False
         """A copy is that of one connection, so it binds once."""
 
@@ -133,9 +131,9 @@ class AsyncRetry(redis.asyncio.retry.Retry):
     >>> client = redis.asyncio.Redis(retry=AsyncRetry(RetryPolicy(max_attempts=3)))
     """
 
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(NoBackoff(), policy.max_attempts - 1)
-        self.policy = policy
+    def __init__(self, policy: Calls | Operations, *, operation: str = "redis") -> None:
+        self.policy, retries = _calls_of(policy, operation)
+        super().__init__(NoBackoff(), retries)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with errors of its own, which redis-py adds to; the policy is the same."""
@@ -175,6 +173,18 @@ class AsyncRetry(redis.asyncio.retry.Retry):
             return await self.policy.acall(attempt)
         except _Final as final:
             raise final.error from final.__cause__
+
+
+def _calls_of(policy: Calls | Operations, operation: str) -> tuple[Calls, int]:
+    """What makes the calls, and the retries that it allows."""
+    calls = calls_of(policy, operation)
+    if calls is None:
+        raise UsageError(
+            "policy = None: must be a RetryPolicy, an Engine or an operation of one",
+            hint="for one attempt redis-py has Retry(NoBackoff(), 0)",
+        )
+    limits: Any = getattr(calls, "policy", calls)
+    return calls, limits.max_attempts - 1
 
 
 def _check(is_retryable: IsRetryable, error: Exception) -> None:
@@ -218,6 +228,7 @@ def _check_time(end: float) -> None:
 
 def _limits(policy: Any) -> bool:
     """Whether the policy limits its attempts: it cuts those of a coroutine by itself."""
+    policy = getattr(policy, "policy", policy)  # of an operation
     return policy.deadline is not None or policy.attempt_timeout is not None
 
 
