@@ -13,6 +13,7 @@ from mainstay import Kind, RetryPolicy
 from mainstay.cli.app import app
 from mainstay.cli.explain_error import _found
 from mainstay.core.known.kind import qualified_name
+from mainstay.core.known.listing import reads_status
 from mainstay.integrations.errors import FILES, Cases, Row, Table, register, table, unregister
 
 
@@ -88,7 +89,7 @@ def entries():
             each = entry
             while isinstance(each, Cases):
                 for case in each.rows:
-                    number = {"4*": "418", "5*": "599"} if each.reads_status else {}
+                    number = {"4*": "418", "5*": "599"} if reads_status(each) else {}
                     shown = number.get(case, str(case).replace("*", "x"))
                     yield name.replace("*", "Any"), shown, each
                 each = each.otherwise
@@ -97,7 +98,7 @@ def entries():
 def read(cases, error):
     """What cases read of an error that carries a status and a code, and nothing else."""
     found = () if cases.of == "status" or error.code is None else (error.code,)
-    is_read = cases.reads_status and error.status_code is not None
+    is_read = reads_status(cases) and error.status_code is not None
     return (*found, str(error.status_code)) if is_read else found
 
 
@@ -107,7 +108,7 @@ def test_what_it_prints_is_what_happens_in_a_call(monkeypatch):
         monkeypatch.setattr(cls, "cases", read)
     policy, count = RetryPolicy(), 0
     for name, case, cases in entries():
-        is_status = cases.reads_status and case.isdecimal()
+        is_status = reads_status(cases) and case.isdecimal()
         of_status = [(int(case), None), (int(case), "nothing known")] if is_status else []
         of_code = [] if is_status else [(None, case), (400, case), (503, case), (200, case)]
         for status, code in of_status + of_code:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.known.kind import RETRIED_KINDS
-from mainstay.core.known.table import Cases, Inner, Row, Same, status_row
+from mainstay.core.known.table import ANY_STATUS, Cases, Inner, Row, Same, status_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,17 @@ def _cases_in(cases: Cases, status: int | None, code: str | None) -> list[str]:
         found = [given or code or ""]
         return found if found[0].isdecimal() else []
     found = [] if code is None else [code]
-    return [*found, given] if given and cases.reads_status else found
+    return [*found, given] if given and reads_status(cases) else found
+
+
+def reads_status(cases: Cases) -> bool:
+    """Whether an HTTP status is among what these read.
+
+    >>> from mainstay.core.known.table import by_status
+    >>> reads_status(by_status())
+    True
+    """
+    return any(row.why in ANY_STATUS for row in cases.rows.values())
 
 
 def _wrapped(entry: Inner) -> str:

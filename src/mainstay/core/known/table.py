@@ -115,11 +115,6 @@ class Cases:
         prefixes = [name[:-1] for name in self._exact if name.endswith("*")]
         self._prefixes = tuple(sorted(prefixes, key=len, reverse=True))
 
-    @property
-    def reads_status(self) -> bool:
-        """Whether an HTTP status is among what is read."""
-        return any(row.why in _ANY_STATUS for row in self.rows.values())
-
     def cases(self, exception: BaseException) -> tuple[str, ...]:
         """What the exception carries, as text; nothing if it cannot be read."""
         found = []
@@ -140,7 +135,7 @@ class Cases:
         for case in cases:
             row = self.of_case(case)
             if row is not None:
-                return self._of_status(row.kind, case) if row.why in _ANY_STATUS else row
+                return self._of_status(row.kind, case) if row.why in ANY_STATUS else row
         return None
 
     def _of_status(self, kind: Kind, case: str) -> Row:
@@ -247,7 +242,8 @@ class OwnRetries:
             return 1
 
 
-_ANY_STATUS = ("status 4xx", "status 5xx")
+ANY_STATUS = ("status 4xx", "status 5xx")
+"""Why, of a row that stands for all statuses that begin so."""
 
 
 class Table:
@@ -392,7 +388,7 @@ def by_status(
     Row(overload, 'status 503')
     """
     own: dict[str | int, Row] = {status: status_row(status) for status in STATUS_KINDS}
-    own |= {f"{why[7]}*": Row(Kind.PERMANENT, why) for why in _ANY_STATUS}
+    own |= {f"{why[7]}*": Row(Kind.PERMANENT, why) for why in ANY_STATUS}
     own.update([*(rows or {}).items()])
     nothing = otherwise or Row(Kind.UNKNOWN, "no status of a failure")
     if read is None:
