@@ -233,7 +233,7 @@ class _Retries:
 
 
 def _patience(this: KeyedCall, command: Command) -> float:
-    """The seconds that a step may wait: none to give up a claim, nor inside a caller's transaction."""
+    """The seconds that a step may wait: none to give up a claim or within a transaction."""
     if type(command) is Release or this.records.is_bound:
         return 0.0
     return this.store_wait
