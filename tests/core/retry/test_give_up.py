@@ -280,6 +280,7 @@ def test_the_header_is_for_that_very_failure_alone():
     error = ValueError()
     error.__context__ = marked()
     assert gave_up_headers(error) == {}
+    assert gave_up_headers(None) == {}, "a handler may have no failure"
 
 
 def test_a_mark_that_arrives_counts_as_made_now(monkeypatch):

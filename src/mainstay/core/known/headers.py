@@ -95,7 +95,7 @@ class Trust:
             if len(self._seen) >= _REMEMBERED:
                 self._seen.clear()
             name = host.lower().strip("[]")
-            names = {name, _unmapped(name)}
+            names = {name, _canonical(name)}
             answer = self._seen[asked] = any(self._look_up(each, port) for each in names)
         return answer
 
@@ -106,9 +106,9 @@ class Trust:
         if "/" in text:
             self._networks.append((_network(text), port))
         elif text.startswith("*"):
-            self._patterns.append((text[1:], port))
+            self._patterns.append((text[1:2] + text[2:].removesuffix("."), port))
         else:
-            self._names.add((text, port))
+            self._names.add((_canonical(text), port))
 
     def _look_up(self, host: str, port: int | None) -> bool:
         if (host, None) in self._names or (host, port) in self._names:
@@ -133,14 +133,25 @@ def _is_in(networks: list[IPv4Network | IPv6Network], host: str) -> bool:
     return any(address in network for network in networks)
 
 
-def _unmapped(host: str) -> str:
-    """An address of IPv4 that a socket of both families shows as one of IPv6.
+def _canonical(host: str) -> str:
+    """A host as it is compared: one spelling of each IPv6 address, and no dot at the end.
 
-    >>> _unmapped("::ffff:10.0.0.1"), _unmapped("::1")
-    ('10.0.0.1', '::1')
+    An address of IPv4 that a socket of both families shows as one of IPv6 is that of IPv4. A name
+    without another dot keeps its own at the end: `orders` may be found in a search domain, and
+    `orders.` never is. Names in other scripts are not converted; two rules for it disagree.
+
+    >>> _canonical("::ffff:a00:1"), _canonical("0:0:0:0:0:0:0:1"), _canonical("orders.internal.")
+    ('10.0.0.1', '::1', 'orders.internal')
     """
-    rest = host.removeprefix("::ffff:")
-    return rest if rest != host and "." in rest and ":" not in rest else host
+    if ":" not in host:
+        return host[:-1] if host.endswith(".") and "." in host[:-1] else host
+    from ipaddress import IPv6Address
+
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
 
 
 def _split(text: str) -> tuple[str, int | None]:

@@ -235,11 +235,12 @@ def note_of_response(response: object) -> GaveUp | None:
     return note if type(note) is GaveUp else None
 
 
-def gave_up_headers(error: BaseException) -> dict[str, str]:
+def gave_up_headers(error: BaseException | None) -> dict[str, str]:
     """The header for a response that answers with this failure, if a retry has given up on it.
 
     The caller's retry then does not repeat the request. Empty if no retry gave up on that very
-    failure, on what it was raised from or on a member of the group.
+    failure, on what it was raised from or on a member of the group; and of None, which a handler
+    has that is called without a failure.
 
     >>> import mainstay
     >>> @mainstay.retry(on=ConnectionError, attempts=2)
@@ -253,7 +254,7 @@ def gave_up_headers(error: BaseException) -> dict[str, str]:
     >>> mainstay.gave_up_headers(ConnectionError("another one"))
     {}
     """
-    note = given_up(error)
+    note = None if error is None else given_up(error)
     return {} if note is None else {GAVE_UP: str(note.made)}
 
 
