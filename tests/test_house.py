@@ -164,18 +164,28 @@ def long_modules(src):
 
 
 MOST_LINES_OF_A_DOOR = 400
-"""Of code: strings that stand alone, comments and blank lines are not counted."""
+"""Of code: strings that stand alone, comments, blank lines, and signatures that only type checkers
+read are not counted."""
 
 
 def code_lines(source):
     """How many lines of a module are code."""
     prose = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if is_text or _is_signature(node):
             prose |= set(range(node.lineno, node.end_lineno + 1))
     lines = enumerate(source.splitlines(), start=1)
     return sum(n not in prose and not line.strip().startswith(("#",)) and bool(line.strip())
                for n, line in lines)  # fmt: skip
+
+
+def _is_signature(node):
+    """Whether a block gives type checkers the signature of `__init__`, and nothing else."""
+    if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
+        return False
+    names = [getattr(each, "name", "") for each in node.body]
+    return names == ["__init__"] and ast.unparse(node.body[0].body) == "..."
 
 
 def doors():
@@ -199,6 +209,13 @@ def test_prose_does_not_count_as_code():
     """Docstrings, strings below a name, comments and blank lines."""
     source = '"""Doc.\n\nMore."""\n\nA = 1\n"""What A is."""\n# why\nB = """a\nb"""\n'
     assert code_lines(source) == 3
+
+
+def test_a_signature_for_type_checkers_does_not_count_as_code():
+    """One that does something does."""
+    shown = "class A:\n    if TYPE_CHECKING:\n        def __init__(self, a: int) -> None: {}\n"
+    assert code_lines(shown.format("...")) == 1
+    assert code_lines(shown.format("self.a = a")) == 3
 
 
 def long_functions(source):

@@ -1,5 +1,11 @@
 """Wherever seconds go, a timedelta goes: the same value comes of both."""
 
+import ast
+import asyncio
+import inspect
+import re
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -17,13 +23,18 @@ from mainstay import (
     RetryBudget,
     RetryPolicy,
     Window,
+    carrying,
     deadline,
     retry,
 )
+from mainstay.audit import AuditLog
+from mainstay.drivers.effects.logs import log_retry_attempt, log_retry_exhausted
 from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.profiles import clients, control_plane, effects
+from mainstay.profiles.agents import run_tool
 from mainstay.sinks.alerts import AlertRule
 from mainstay.testing import FaultProxy, scripted, takes, virtual_time
+from tools import api
 
 MAKERS = {
     "policy": lambda s: RetryPolicy(attempt_timeout=s, deadline=s),
@@ -47,7 +58,14 @@ MAKERS = {
     ),
     "step": lambda s: takes(s, "ok").seconds,
     "plane": lambda s: control_plane.RetryPolicy(base_delay=s, max_delay=s),
+    "manager": lambda s: control_plane.RetryManager(attempt_timeout=s, ttl=s).attempt_timeout,
+    "keys": lambda s: control_plane.IdempotencyManager(ttl=s).ttl,
+    "nats": lambda s: control_plane.NatsClient(timeout=s).timeout,
+    "s3": lambda s: clients.with_s3_retry(base_delay=s, max_delay=s, jitter=s)(len).mainstay.policy,
+    "api": lambda s: clients.with_api_retry(base_delay=s, max_delay=s)(len).mainstay.policy,
+    "formula": lambda s: effects.calculate_backoff_delay(1, s, s, u=0.5),
 }
+MODELS = ("Database", "Kafka", "Http", "Vault", "Consul")
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -78,6 +96,52 @@ def test_a_decorator_and_a_deadline_take_timedeltas():
         assert time.elapsed <= 3.0
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_of_the_effects_takes_timedeltas(kind):
+    """When it is made, when a field is assigned and out of JSON; the field is a float."""
+    cls = getattr(effects, f"{kind}RetryConfig")
+    names = [name for name in cls.model_fields if name.endswith("_seconds")]
+    assert len(names) >= 2
+    made = cls(**dict.fromkeys(names, timedelta(seconds=5)))
+    assert made == cls(**dict.fromkeys(names, 5.0))
+    for name in names:
+        setattr(made, name, timedelta(seconds=4))
+        assert type(getattr(made, name)) is float
+        with pytest.raises(ValueError, match="greater than or equal"):
+            cls(**{name: timedelta(seconds=-1)})
+    assert cls.model_validate_json(made.model_dump_json()) == made
+    assert made.policy().max_attempts >= 3
+
+
+def test_what_waits_takes_timedeltas(tmp_path, caplog):
+    """A flush, a tool, a pool, and the log records of the effects."""
+    second, at_id = timedelta(seconds=5), effects.ModelEventEnvelope(payload=None).envelope_id
+    log = AuditLog(tmp_path / "audit.jsonl")
+    assert log.flush(second)
+    log.close()
+    assert run_tool(["true"], timeout=second).attempts == 1
+    with ThreadPoolExecutor(1) as pool:
+        assert list(carrying(pool).map(abs, [-1], timeout=second)) == [1]
+    log_retry_attempt("http", 0, 3, second, OSError(), at_id)
+    log_retry_exhausted("http", 3, second, OSError(), at_id)
+    assert [getattr(each, "delay_seconds", 5.0) for each in caplog.records] == [5.0, 5.0]
+    assert "after 5.00s delay" in caplog.text
+
+
+def test_a_result_is_kept_for_a_timedelta():
+    """By the manager of the control plane, as for seconds."""
+
+    async def kept_after(seconds):
+        with virtual_time() as time:
+            manager = control_plane.IdempotencyManager(ttl=timedelta(minutes=1), sinks=[])
+            await manager.record_result("key", 7)
+            time.advance(seconds)
+            return await manager.check_idempotency("key")
+
+    assert asyncio.run(kept_after(59.0)) is not None
+    assert asyncio.run(kept_after(61.0)) is None
+
+
 def test_an_engine_takes_timedeltas():
     """Its store, its purging and its shared circuits go by seconds."""
     second = timedelta(seconds=2)
@@ -93,3 +157,93 @@ def test_the_tools_for_tests_take_timedeltas():
         assert time.elapsed == 62.0
     with FaultProxy("127.0.0.1", 9) as proxy:
         proxy.latency(timedelta(milliseconds=1), jitter=timedelta(0))
+
+
+# --- that none is missing -------------------------------------------------------------------------
+
+NO_SECONDS = {
+    "amount", "backoff_multiplier", "bytes_per_second", "capacity", "cost", "expected",
+    "exponential_base", "factor", "failure_cost", "failure_rate", "grid_g_per_kwh",
+    "jitter_factor", "k", "max_tokens", "per_second", "probability", "pue", "quantile", "ratio",
+    "refund", "reserve", "share", "size", "slow_rate", "success_refund", "threshold",
+    "timeout_cost", "token_ratio", "tolerance", "u", "value", "waiting_share", "watts",
+    "energy_wh", "co2_g",
+}  # fmt: skip
+"""Shares, factors, counts and other measures."""
+MOMENTS = {"at", "began", "by", "created", "ended", "moment", "now", "seen", "start"}
+"""On a clock: a moment is no length of time."""
+OF_A_CALL = {"attach", "confirm", "consider", "enter", "left", "vote_open", "withdrawn"}
+"""Methods of guards that a driver calls at each attempt, with what its clock has."""
+READ_ONLY = "mainstay.events."
+"""Events are made by the library, and read by users."""
+OURS = {
+    "mainstay.CircuitSnapshot": "a reading",
+    "mainstay.Item": "a reading",
+    "mainstay.RetryInfo": "made for hooks",
+    "mainstay.SagaView": "a reading",
+    "mainstay.Jitter.on_top": "called at each attempt",
+    "mainstay.Jitter.ramp": "called at each attempt",
+    "mainstay.Jitter.spread": "called at each attempt",
+    "mainstay.RetryPolicy.delay": "takes what it has returned",
+    "mainstay.profiles.agents.RetryPolicy.delay": "takes what it has returned",
+    "mainstay.testing.VirtualTime.sleep": "stands in for time.sleep",
+    "mainstay.profiles.effects.EffectResult": "a reading",
+    "mainstay.profiles.effects.ModelBackendResult": "a reading",
+    "mainstay.profiles.pipelines.ComplianceRecord": "a record",
+    "mainstay.profiles.pipelines.EnergyModel.energy_wh": "takes what was measured",
+    "mainstay.profiles.pipelines.RunView": "a reading",
+    "mainstay.profiles.pipelines.StageView": "a reading",
+    "mainstay.profiles.pipelines.TelemetryRecord": "a record",
+}
+
+
+def test_every_parameter_of_seconds_takes_a_timedelta_by_its_type():
+    """In the whole public API: one that is typed float would refuse a timedelta under mypy."""
+    known = {f"{door}.{name}": each for door, name, each in _exports()}
+    found = []
+    for line in api.FILE.read_text(encoding="utf-8").splitlines():
+        name, _, about = line.partition(": ")
+        is_error = isinstance(known.get(name), type) and issubclass(known[name], BaseException)
+        is_result = name.endswith("RetryResult")
+        if name.startswith(READ_ONLY) or is_error or is_result or name in OURS:
+            continue
+        for parameter in _floats(about):
+            is_other = parameter in NO_SECONDS | MOMENTS or parameter.startswith("_")
+            is_of_a_call = name.rpartition(".")[2] in OF_A_CALL
+            if not (is_other or is_of_a_call or _is_typed_apart(known.get(name), parameter)):
+                found.append(f"{name}({parameter})")
+    assert found == []
+
+
+def test_the_exceptions_are_there():
+    """A list of names that no longer exist would hide what is added under one of them."""
+    text = api.FILE.read_text(encoding="utf-8")
+    assert [name for name in OURS if f"\n{name}: " not in f"\n{text}"] == []
+    assert [name for name in sorted(NO_SECONDS) if not re.search(rf"\b{name}: ", text)] == []
+
+
+def _exports():
+    for module in api.reachable(api.DOORS):
+        for name, value in api.exports(module):
+            yield module.__name__, name, value
+
+
+def _floats(about):
+    """The parameters in a line of api.txt that are typed float."""
+    kind, _, signature = about.partition("(")
+    if "attribute" in kind or "property" in kind:
+        return []
+    return re.findall(r"\b(\w+): (?:Annotated\[)?float\b(?! \| timedelta)", signature)
+
+
+def _is_typed_apart(owner, parameter):
+    """Whether a class whose fields are floats has a signature of its own for type checkers."""
+    if not isinstance(owner, type):
+        return False
+    tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            typed = {each.arg: ast.unparse(each.annotation) for each in arguments[1:]}
+            return typed.get(parameter) == "Seconds"
+    return False

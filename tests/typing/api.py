@@ -24,6 +24,8 @@ from mainstay import (
     RetryPolicy,
     RetryResult,
 )
+from mainstay.profiles import clients, control_plane, effects
+from mainstay.profiles.agents import run_tool
 
 policy = RetryPolicy(
     name="api",
@@ -179,6 +181,31 @@ new_fields = RetryPolicy(
     on_exhausted="raise",
     deadline=timedelta(minutes=1),
 )
+half = timedelta(seconds=0.5)
+planes = control_plane.RetryPolicy(base_delay=half, max_delay=timedelta(minutes=1))
+http = effects.HttpRetryConfig(initial_delay_seconds=half, read_timeout_seconds=half)
+table = effects.EffectRetryConfig(initial_delay_seconds=half)
+of_client = clients.RetryConfiguration(base_delay=half, jitter=half)
+of_circuit = clients.CircuitBreakerConfiguration(recovery_timeout_seconds=half)
+manager = control_plane.RetryManager(ttl=half, attempt_timeout=half)
+
+
+def lengths_of_time(log: mainstay.AuditLog) -> None:
+    assert_type(planes.base_delay, float)
+    assert_type(http.read_timeout_seconds, float)
+    assert_type(table.initial_delay_seconds, float)
+    assert_type(of_client.jitter, float)
+    assert_type(of_circuit.recovery_timeout_seconds, float)
+    assert_type(manager.attempt_timeout, float | None)
+    assert_type(control_plane.IdempotencyManager(ttl=half).ttl, float)
+    control_plane.NatsClient(timeout=half)
+    clients.with_s3_retry(base_delay=half)
+    clients.with_api_retry(max_delay=half)
+    run_tool(["true"], timeout=half)
+    log.flush(half)
+    effects.HttpRetryConfig(nonsense=half)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 breaker = CircuitBreaker("pay", failure_if_result=bool, recovery_timeout=timedelta(seconds=5))
 limit = RateLimit("search", per_second=2.0, first_calls=True, max_wait=timedelta(seconds=1))
 

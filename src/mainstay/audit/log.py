@@ -183,7 +183,7 @@ class AuditLog:
         else:
             self._put(facts)
 
-    def flush(self, timeout: float | None = None) -> bool:
+    def flush(self, timeout: Seconds | None = None) -> bool:
         """Waits until everything is written, or safe on disk; whether it is."""
         self._count()
         return self._buffer.flush(timeout)

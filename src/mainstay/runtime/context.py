@@ -10,6 +10,7 @@ import sys
 from contextvars import ContextVar, Token, copy_context
 
 from mainstay.core.base.deadline import NEVER
+from mainstay.core.base.validate import seconds_of
 from mainstay.core.base.value import Value
 from mainstay.runtime.enclosing import enclosing_end
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
     from typing import Any, ParamSpec, Protocol, TypeVar
+
+    from mainstay.core.base.types import Seconds
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -214,11 +217,12 @@ class carrying:  # noqa: N801 -- reads as a verb: carrying(executor).submit(...)
         self,
         function: Callable[..., R],
         *iterables: Iterable[object],
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         chunksize: int = 1,
     ) -> Iterator[R]:
         """Like `Executor.map`, with the context of here and now."""
-        return self.executor.map(carry(function), *iterables, timeout=timeout, chunksize=chunksize)
+        left = None if timeout is None else seconds_of(timeout)
+        return self.executor.map(carry(function), *iterables, timeout=left, chunksize=chunksize)
 
 
 if TYPE_CHECKING:

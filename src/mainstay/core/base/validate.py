@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mainstay.core.base.types import Seconds
+
 MAX_ATTEMPTS = 1_000_000
 """More attempts than any policy means; at one a second it is eleven days."""
 
@@ -34,6 +36,16 @@ def in_seconds(value: object) -> object:
     """
     seconds = getattr(type(value), "total_seconds", None)
     return value if seconds is None else seconds(value)
+
+
+def seconds_of(length: Seconds) -> float:
+    """The seconds of a length of time that is not checked here.
+
+    >>> from datetime import timedelta
+    >>> seconds_of(timedelta(minutes=1)), seconds_of(2.5)
+    (60.0, 2.5)
+    """
+    return in_seconds(length)  # type: ignore[return-value]
 
 
 class Checker:
@@ -116,3 +128,15 @@ class Checker:
         self.function(field, value)
         if is_async(value):
             self.note(field, value, "a plain function: nothing awaits it")
+
+
+def positive_seconds(subject: str, field: str, value: object) -> float:
+    """The seconds of one length of time, more than none; `subject` is what it is given to.
+
+    >>> positive_seconds("Cache", "ttl", 30.0)
+    30.0
+    """
+    check = Checker(subject)
+    seconds = check.seconds(field, value, zero=False)
+    check.close()
+    return seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mainstay.core.base.validate import in_seconds
+from mainstay.core.base.validate import in_seconds, seconds_of
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.core.known.http import STATUS_KINDS
@@ -60,9 +60,15 @@ def curve(initial: Seconds, base: float, most: Seconds) -> Backoff:
     >>> curve(90.0, 2.0, 60.0).base(1)
     60.0
     """
+    initial, most = seconds_of(initial), seconds_of(most)
     if type(initial) in (int, float) and type(most) in (int, float):
         initial = min(initial, most)
     return Backoff.exponential(initial, factor=base, max_delay=most)
+
+
+def seconds_given(value: object, field: UserValue) -> object:
+    """What is given for a field of a model: a timedelta is read if the field holds seconds."""
+    return in_seconds(value) if str(field.field_name).endswith("_seconds") else value
 
 
 def by_kind(check: Checker, given: UserValue) -> dict[str, Settings]:

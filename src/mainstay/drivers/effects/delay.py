@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mainstay.core.base.validate import Checker
 from mainstay.core.effects.settings import curve
 from mainstay.core.retry.backoff import Jitter
 from mainstay.drivers.call.site import getrandbits
 
+if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
+
 
 def calculate_backoff_delay(
     attempt: int,
-    initial_delay: float = 1.0,
-    max_delay: float = 60.0,
+    initial_delay: Seconds = 1.0,
+    max_delay: Seconds = 60.0,
     exponential_base: float = 2.0,
     jitter_factor: float = 0.25,
     *,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.validate import seconds_of
 from mainstay.core.events.describe import describe
 from mainstay.runtime.reports import logs
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    from mainstay.core.base.types import Seconds
 
 logger = logs.logger("mainstay.profiles.effects")
 
@@ -18,7 +21,7 @@ def log_retry_attempt(
     effect_type: str,
     attempt: int,
     max_attempts: int,
-    delay: float,
+    delay: Seconds,
     error: Exception,
     correlation_id: UUID,
 ) -> None:
@@ -29,6 +32,7 @@ def log_retry_attempt(
     >>> from uuid import UUID
     >>> log_retry_attempt("database", 0, 3, 1.0, TimeoutError(), UUID(int=7))
     """
+    delay = seconds_of(delay)
     logger.warning(
         "Retrying %s operation (attempt %d/%d) after %.2fs delay",
         effect_type,
@@ -49,7 +53,7 @@ def log_retry_attempt(
 def log_retry_exhausted(
     effect_type: str,
     max_attempts: int,
-    total_time: float,
+    total_time: Seconds,
     error: Exception,
     correlation_id: UUID,
 ) -> None:
@@ -61,7 +65,7 @@ def log_retry_exhausted(
     >>> from uuid import UUID
     >>> log_retry_exhausted("database", 3, 4.2, TimeoutError("no reply"), UUID(int=7))
     """
-    _, text = describe(error)
+    total_time, (_, text) = seconds_of(total_time), describe(error)
     logger.error(
         "All retry attempts exhausted for %s after %d attempts (%.2fs total)",
         effect_type,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Self
 
+    from mainstay.core.base.types import Seconds
     from mainstay.drivers.process.command import Output
 
 
@@ -26,7 +27,7 @@ class Tool:
     def __init__(
         self,
         command: Sequence[str],
-        timeout: float | None,
+        timeout: Seconds | None,
         given: bytes | None,
         cwd: str | None,
         env: Mapping[str, str] | None,

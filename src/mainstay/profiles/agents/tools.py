@@ -16,6 +16,7 @@ from mainstay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mainstay.core.base.types import Seconds
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.engine.engine import Engine
 
@@ -47,14 +48,14 @@ def run_tool(
     command: Sequence[str],
     *,
     policy: RetryPolicy = STANDARD,
-    timeout: float | None = None,
+    timeout: Seconds | None = None,
     engine: Engine | None = None,
     operation: str | None = None,
     escalate: bool = True,
     input: bytes | None = None,  # noqa: A002  as subprocess.run has it
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-    attempt_timeout: float | None = None,
+    attempt_timeout: Seconds | None = None,
 ) -> ToolResult:
     """Runs a command under a policy; what it wrote comes back.
 
@@ -87,9 +88,8 @@ def run_tool(
         )
     if timeout is not None and attempt_timeout is not None:
         raise UsageError("timeout and attempt_timeout are one field", hint="give one of them")
-    limit = attempt_timeout if timeout is None else timeout
     folder = None if cwd is None else os.fspath(cwd)
-    with Tool(command, limit, input, folder, env) as tool:
+    with Tool(command, attempt_timeout if timeout is None else timeout, input, folder, env) as tool:
         if engine is None:
             output = policy.call(tool.attempt)
         else:

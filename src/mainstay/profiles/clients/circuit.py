@@ -19,6 +19,7 @@ from mainstay.runtime.reports import logs
 from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
     from mainstay.core.circuit.events import CircuitStateChanged
     from mainstay.drivers.call.guard import GuardTicket
 
@@ -38,6 +39,17 @@ class CircuitBreakerConfiguration:
     success_threshold: int = 1
     state_persistence: str = "memory"
     redis_key_prefix: str = "circuit_breaker:"
+
+    if TYPE_CHECKING:  # the field is a float, whatever is given
+
+        def __init__(
+            self,
+            failure_threshold: int = 5,
+            recovery_timeout_seconds: Seconds = 30.0,
+            success_threshold: int = 1,
+            state_persistence: str = "memory",
+            redis_key_prefix: str = "circuit_breaker:",
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         check = Checker("CircuitBreakerConfiguration")

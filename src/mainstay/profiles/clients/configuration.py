@@ -17,6 +17,7 @@ from mainstay.errors import PolicyError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.hooks import Hook
 
@@ -81,6 +82,22 @@ class RetryConfiguration:
     log_level: str | int = "WARNING"
     before_retry_hook: Hook | None = None
     after_retry_hook: Hook | None = None
+
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            max_attempts: int = 5,
+            base_delay: Seconds = 1.0,
+            max_delay: Seconds = 30.0,
+            exponential_base: float = 2.0,
+            jitter: Seconds = 1.0,
+            retry_on_exceptions: tuple[Rule, ...] = RETRY_ON,
+            ignore_on_exceptions: tuple[Rule, ...] = IGNORE_ON,
+            log_level: str | int = "WARNING",
+            before_retry_hook: Hook | None = None,
+            after_retry_hook: Hook | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         check = Checker("RetryConfiguration")

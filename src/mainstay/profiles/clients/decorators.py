@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import ParamSpec, TypeVar, overload
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.decorated import ClassFunction, Decorated
 
@@ -111,9 +112,9 @@ _COUNTING = make_lock()
 
 def with_s3_retry(
     max_attempts: int = 5,
-    base_delay: float = 1.0,
-    max_delay: float = 30.0,
-    jitter: float = 1.0,
+    base_delay: Seconds = 1.0,
+    max_delay: Seconds = 30.0,
+    jitter: Seconds = 1.0,
     circuit_breaker: CircuitBreaker | None = None,
 ) -> RetryDecorator:
     """Decorates a function that calls S3, sync or async.
@@ -144,9 +145,9 @@ def with_s3_retry(
 
 def with_api_retry(
     max_attempts: int = 3,
-    base_delay: float = 0.5,
-    max_delay: float = 10.0,
-    jitter: float = 0.5,
+    base_delay: Seconds = 0.5,
+    max_delay: Seconds = 10.0,
+    jitter: Seconds = 0.5,
     respect_retry_after: bool = True,
 ) -> RetryDecorator:
     """Decorates a function that calls an HTTP API, sync or async.

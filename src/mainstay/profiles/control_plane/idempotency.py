@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mainstay.core.base.validate import positive_seconds
 from mainstay.core.codec.canonical import fingerprint
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.idempotency.purging import Purging
@@ -16,6 +17,7 @@ from mainstay.stores.open import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mainstay.core.base.types import Seconds
     from mainstay.ports import Sink, Store
 
 
@@ -63,13 +65,12 @@ class IdempotencyManager:
         self,
         store: str | Store = "memory://",
         *,
-        ttl: float = 86_400.0,
+        ttl: Seconds = 86_400.0,
         sinks: Iterable[Sink] | None = None,
     ) -> None:
-        given = (LoggingSink(),) if sinks is None else sinks
-        listeners = listeners_of("IdempotencyManager", given)
+        self.ttl = positive_seconds("IdempotencyManager", "ttl", ttl)
+        listeners = listeners_of("IdempotencyManager", (LoggingSink(),) if sinks is None else sinks)
         self.store = open_store(store)
-        self.ttl = ttl
         self.send_to(listeners)
         if "durable" in self.store.abilities:
             self.records.purging = Purging(self.store)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.stream import Record
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
     from mainstay.core.retry.events import GivenUp
     from mainstay.engine.operations import Operation
     from mainstay.ports import Sink, Store
@@ -67,9 +68,9 @@ class RetryManager:
         *,
         policies: Mapping[RetryCategory | str, RetryPolicy] | None = None,
         sinks: Iterable[Sink] | None = None,
-        ttl: float = 86_400.0,
+        ttl: Seconds = 86_400.0,
         remember: int = 10_000,
-        attempt_timeout: float | None = None,
+        attempt_timeout: Seconds | None = None,
         log_level: str | int = "WARNING",
         **options: Any,
     ) -> None:

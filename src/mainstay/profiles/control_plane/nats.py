@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from typing import TypeVar
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
 
     T = TypeVar("T")
 
@@ -46,12 +46,12 @@ class NatsClient(Operations):
     2.0
     """
 
-    def __init__(self, manager: RetryManager | None = None, *, timeout: float = 5.0) -> None:
+    def __init__(self, manager: RetryManager | None = None, *, timeout: Seconds = 5.0) -> None:
         check = Checker("NatsClient")
         check.instance("manager", manager, RetryManager)
-        check.seconds("timeout", timeout, zero=False)
+        seconds = check.seconds("timeout", timeout, zero=False)
         check.close()
-        super().__init__(self._execute, timeout)
+        super().__init__(self._execute, seconds)
         self.manager = get_retry_manager() if manager is None else manager
 
     async def _execute(

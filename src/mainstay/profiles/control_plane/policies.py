@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.validate import Checker, in_seconds
+from mainstay.core.base.validate import Checker
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy as EnginePolicy
 from mainstay.errors import PolicyError
@@ -14,6 +14,7 @@ from mainstay.profiles.control_plane.categories import RetryCategory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.retry.classify import Rule
 
 
@@ -48,13 +49,25 @@ class RetryPolicy:
     retryable_exceptions: Sequence[Rule] = (Exception,)
     non_retryable_exceptions: Sequence[Rule] = ()
 
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            max_attempts: int = 3,
+            base_delay: Seconds = 1.0,
+            max_delay: Seconds = 30.0,
+            backoff_multiplier: float = 2.0,
+            jitter_enabled: bool = True,
+            jitter_factor: float = 0.1,
+            retryable_exceptions: Sequence[Rule] = (Exception,),
+            non_retryable_exceptions: Sequence[Rule] = (),
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         check = Checker("RetryPolicy")
-        for name in ("base_delay", "max_delay"):
-            object.__setattr__(self, name, in_seconds(getattr(self, name)))
         check.attempts("max_attempts", self.max_attempts)
-        check.seconds("base_delay", self.base_delay)
-        check.seconds("max_delay", self.max_delay)
+        for name in ("base_delay", "max_delay"):
+            object.__setattr__(self, name, check.seconds(name, getattr(self, name)))
         check.number("backoff_multiplier", self.backoff_multiplier, 1.0, 1000.0)
         check.number("jitter_factor", self.jitter_factor, 0.0, 1.0)
         if not isinstance(self.jitter_enabled, bool):

@@ -70,10 +70,9 @@ __all__ = [
     "ModelDatabaseRetryConfig", "ModelEventEnvelope", "ModelHttpRetryConfig",
     "ModelInfraErrorContext", "ModelKafkaRetryConfig", "ModelVaultRetryConfig", "Orchestrator",
     "OrchestratorContract", "OutboxEntry", "PartialFailure", "ProtocolConfigurationError",
-    "SagaExecutor", "SagaStep",
-    "SecretResolutionError", "VaultRetryConfig", "calculate_backoff_delay", "effect", "infra_error",
-    "is_retryable", "log_compensation_action", "log_retry_attempt", "log_retry_exhausted",
-    "outbox_publisher_worker",
+    "SagaExecutor", "SagaStep", "SecretResolutionError", "VaultRetryConfig",
+    "calculate_backoff_delay", "effect", "infra_error", "is_retryable", "log_compensation_action",
+    "log_retry_attempt", "log_retry_exhausted", "outbox_publisher_worker",
 ]  # fmt: skip
 
 
@@ -86,10 +85,21 @@ class EffectRetryConfig:
     """
 
     max_attempts: int = 3
-    initial_delay_seconds: Seconds = 1.0
-    max_delay_seconds: Seconds = 60.0
+    initial_delay_seconds: float = 1.0
+    max_delay_seconds: float = 60.0
     exponential_base: float = 2.0
     jitter_factor: float = 0.25
+
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            max_attempts: int = 3,
+            initial_delay_seconds: Seconds = 1.0,
+            max_delay_seconds: Seconds = 60.0,
+            exponential_base: float = 2.0,
+            jitter_factor: float = 0.25,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         check = Checker("EffectRetryConfig")

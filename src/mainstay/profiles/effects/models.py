@@ -7,14 +7,17 @@ plain models they also refuse a name that is not known, and a wrong value that i
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from mainstay.core.effects.settings import client_options, policy_fields
+from mainstay.core.effects.settings import client_options, policy_fields, seconds_given
 from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.drivers.policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
 
 Payload = TypeVar("Payload")
 
@@ -26,6 +29,8 @@ class RetryConfig(BaseModel):
     kind: ClassVar[str]
     max_attempts: int = Field(3, ge=1, le=10)
     exponential_base: float = Field(2.0, ge=1.5, le=4.0)
+
+    _seconds = field_validator("*", mode="before")(seconds_given)
 
     def policy(self, name: str = "", **fields: Any) -> RetryPolicy:
         """The engine's policy with these values; `fields` are others that it is to have.
@@ -59,6 +64,19 @@ class DatabaseRetryConfig(RetryConfig):
     connection_timeout_seconds: float = Field(10.0, ge=1.0, le=60.0)
     query_timeout_seconds: float = Field(30.0, ge=1.0, le=300.0)
 
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            *,
+            max_attempts: int = 3,
+            exponential_base: float = 2.0,
+            initial_delay_seconds: Seconds = 0.5,
+            max_delay_seconds: Seconds = 30.0,
+            connection_timeout_seconds: Seconds = 10.0,
+            query_timeout_seconds: Seconds = 30.0,
+        ) -> None: ...
+
 
 class KafkaRetryConfig(RetryConfig):
     """Settings of publishing to Kafka.
@@ -73,6 +91,19 @@ class KafkaRetryConfig(RetryConfig):
     max_delay_seconds: float = Field(60.0, ge=1.0, le=300.0)
     producer_timeout_ms: int = Field(30_000, ge=1_000, le=300_000)
     delivery_timeout_ms: int = Field(120_000, ge=10_000, le=600_000)
+
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            *,
+            max_attempts: int = 5,
+            exponential_base: float = 2.0,
+            initial_delay_seconds: Seconds = 1.0,
+            max_delay_seconds: Seconds = 60.0,
+            producer_timeout_ms: int = 30_000,
+            delivery_timeout_ms: int = 120_000,
+        ) -> None: ...
 
 
 class HttpRetryConfig(RetryConfig):
@@ -89,6 +120,20 @@ class HttpRetryConfig(RetryConfig):
     read_timeout_seconds: float = Field(30.0, ge=1.0, le=300.0)
     retry_on_status_codes: list[int] = Field(default_factory=lambda: list(STATUSES))
 
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            *,
+            max_attempts: int = 3,
+            exponential_base: float = 2.0,
+            initial_delay_seconds: Seconds = 0.5,
+            max_delay_seconds: Seconds = 30.0,
+            connect_timeout_seconds: Seconds = 10.0,
+            read_timeout_seconds: Seconds = 30.0,
+            retry_on_status_codes: list[int] = ...,
+        ) -> None: ...
+
 
 class VaultRetryConfig(RetryConfig):
     """Settings of calls of Vault; `attempt_timeout_seconds` is ours, the document has none.
@@ -102,6 +147,18 @@ class VaultRetryConfig(RetryConfig):
     max_backoff_seconds: float = Field(10.0, ge=1.0, le=60.0)
     attempt_timeout_seconds: float = Field(30.0, ge=0.1, le=300.0)
 
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            *,
+            max_attempts: int = 3,
+            exponential_base: float = 2.0,
+            initial_backoff_seconds: Seconds = 0.1,
+            max_backoff_seconds: Seconds = 10.0,
+            attempt_timeout_seconds: Seconds = 30.0,
+        ) -> None: ...
+
 
 class ConsulRetryConfig(RetryConfig):
     """Settings of calls of Consul; `attempt_timeout_seconds` is ours, the document has none.
@@ -114,6 +171,18 @@ class ConsulRetryConfig(RetryConfig):
     initial_delay_seconds: float = Field(1.0, ge=0.1, le=60.0)
     max_delay_seconds: float = Field(30.0, ge=1.0, le=300.0)
     attempt_timeout_seconds: float = Field(30.0, ge=0.1, le=300.0)
+
+    if TYPE_CHECKING:  # fields are floats, whatever is given
+
+        def __init__(
+            self,
+            *,
+            max_attempts: int = 3,
+            exponential_base: float = 2.0,
+            initial_delay_seconds: Seconds = 1.0,
+            max_delay_seconds: Seconds = 30.0,
+            attempt_timeout_seconds: Seconds = 30.0,
+        ) -> None: ...
 
 
 class ModelEventEnvelope(BaseModel, Generic[Payload]):

@@ -38,7 +38,7 @@ class BufferedSink:
         """Takes an event."""
         self._buffer.put(event)
 
-    def flush(self, timeout: float | None = None) -> bool:
+    def flush(self, timeout: Seconds | None = None) -> bool:
         """Waits until everything is kept there, or safe on disk here; whether it is."""
         return self._buffer.flush(timeout)
 

@@ -17,7 +17,7 @@ from _random import Random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.validate import Checker
+from mainstay.core.base.validate import Checker, seconds_of
 from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
@@ -185,7 +185,7 @@ class Buffer:
         self._hurries = self._hurries or not self._in_a_row
         return self._wait_for(ticket, timeout)
 
-    def flush(self, timeout: float | None = None) -> bool:
+    def flush(self, timeout: Seconds | None = None) -> bool:
         """Waits until everything taken so far is delivered, or safe on disk; whether it is."""
         PROCESS.notice()
         if threading.current_thread() is self._thread:
@@ -193,7 +193,7 @@ class Buffer:
         ticket = Ticket(kept_will_do=True)
         self._queue.append(ticket)
         self._hurries = True
-        return self._wait_for(ticket, timeout)
+        return self._wait_for(ticket, None if timeout is None else seconds_of(timeout))
 
     def close(self) -> bool:
         """Flushes, and ends the thread; a later event starts another.

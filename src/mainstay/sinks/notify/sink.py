@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
     from mainstay.core.inbox.events import InboxRaised
 
 __all__ = [
@@ -103,7 +104,7 @@ class NotifySink:
         for way in self._ways:
             way(event)
 
-    def flush(self, timeout: float | None = None) -> bool:
+    def flush(self, timeout: Seconds | None = None) -> bool:
         """Waits until everything is delivered, or safe on disk here; whether it is."""
         results = [way.flush(timeout) for way in self._ways]  # each of them, also after a False
         return all(results)
