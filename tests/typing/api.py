@@ -146,6 +146,8 @@ def send(message: str) -> bool:
 
 def protected() -> None:
     assert_type(send("a"), bool)
+    assert_type(send.mainstay.policy.max_attempts, int)
+    assert_type(send.mainstay.with_policy(attempts=1)("a"), bool)
 
 
 def wrong_arguments() -> None:
@@ -169,6 +171,14 @@ def decorations() -> None:
     fetch.mainstay.with_policy(nonsense=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(Client.get(Client(), "/"), int)
     assert_type(Client.get.mainstay.policy.name, str)
+    assert_type(Client().get.mainstay.policy.name, str)
+    assert_type(Client().get.mainstay.with_policy(attempts=1)(Client(), "/"), int)
+    Client().get.mainstay.with_policy(attempts=1)("/")  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+    short_names = fetch.mainstay.with_policy(attempts=1, on=OSError, timeout=timedelta(seconds=5))
+    assert_type(short_names("/"), bytes)
+    fetch.mainstay.with_policy(attempts="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bound: Callable[[str], int] = Client().get
+    assert_type(bound("/"), int)
 
 
 async def async_decorations() -> None:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     S = TypeVar("S")
     T = TypeVar("T")
     F = TypeVar("F", bound=Function)
+    H_co = TypeVar("H_co", covariant=True)
     ClassFunction = TypeVar("ClassFunction", bound=Callable[Concatenate[type[Any], ...], Any])
     """What `@classmethod` takes: mypy binds a function to its class, and no other callable."""
 else:
     from typing import ParamSpec, TypeVar
 
     P, R_co = ParamSpec("P"), TypeVar("R_co", covariant=True)
+    H_co = TypeVar("H_co", covariant=True)
 
 
 class Handle(Protocol[P, R_co]):
@@ -77,9 +79,31 @@ class Decorated(Protocol[P, R_co]):
     @overload
     def __get__(
         self: Decorated[Concatenate[S, Q], T], instance: S, owner: type | None = None, /
-    ) -> Callable[Q, T]: ...
+    ) -> Bound[Q, T, Handle[Concatenate[S, Q], T]]: ...
     def __get__(self, instance: Any, owner: type | None = None, /) -> Any:
         """As a method: the same, bound to its object."""
+
+
+class Bound(Protocol[P, R_co, H_co]):
+    """A method that is retried, bound to its object."""
+
+    __name__: str
+    __qualname__: str
+
+    @property
+    def __self__(self) -> object:
+        """The object."""
+
+    @property
+    def __func__(self) -> Callable[..., R_co]:
+        """The function."""
+
+    @property
+    def mainstay(self) -> H_co:
+        """That of the function: what `with_policy` gives takes the object, too."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Calls the method, and again if it fails as the policy allows."""
 
 
 class Decorator(Protocol):

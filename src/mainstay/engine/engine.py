@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 
     from mainstay.audit.log import AuditLog
     from mainstay.config.settings import Settings
-    from mainstay.core.base.types import Seconds
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.explain import EngineExplanation
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.decorated import Decorator
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
@@ -268,7 +269,7 @@ class Engine(EngineCalls, EngineView):
         hedge: Layer | None = None,
         bulkhead: Layer | None = None,
         fallback: Layer | None = None,
-    ) -> Callable[[F], F]:
+    ) -> Decorator:
         """Decorates a function with an operation's policy, circuits and budget.
 
         A Hedge, a Bulkhead and a Fallback go around it as in `retry`. With `escalate` a call that
@@ -285,9 +286,8 @@ class Engine(EngineCalls, EngineView):
         site = self._site(operation, idempotency, cancel, escalate=escalate)
         layers.check(site.idempotency)
 
-        def decorate(function: F) -> F:
-            decorated: F = layers.around(function, site)
-            return decorated
+        def decorate(function: UserValue) -> UserValue:
+            return layers.around(function, site)
 
         return decorate
 

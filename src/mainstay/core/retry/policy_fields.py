@@ -41,8 +41,11 @@ if TYPE_CHECKING:
         log_level: str | int
 
     class PolicyFields(MoreFields, total=False):
-        """The fields of a policy as keywords."""
+        """The fields of a policy as keywords, each by its names."""
 
+        attempts: int
+        on: Rule | Iterable[Rule] | None
+        timeout: Seconds | None
         backoff: Backoff
         jitter: Jitter
         deadline: Seconds | None
