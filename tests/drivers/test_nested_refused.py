@@ -241,6 +241,22 @@ def test_a_task_that_outlives_the_attempt_keeps_its_retries(way, leaf):
     assert len(leaf.calls) == 3
 
 
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_refusal_has_no_note_of_what_the_outer_policy_names(before, leaf):
+    """No policy could name it: it is a mistake in the program."""
+    numbers = itertools.count()
+
+    @STRICT
+    def outer():
+        if next(numbers) < before:
+            raise ConnectionError("own")
+        leaf.load()
+
+    with virtual_time(), pytest.raises(NestedRetryError) as refused:
+        outer()
+    assert "is not named by" not in "".join(getattr(refused.value, "__notes__", []))
+
+
 def test_a_hook_and_what_follows_the_call_keep_their_retries(leaf):
     """They run beside the attempts."""
 

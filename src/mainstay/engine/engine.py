@@ -332,7 +332,7 @@ class Engine(EngineCalls, EngineView):
         charged
         (5, 5)
         """
-        refuse_positional(given, "engine.idempotent", "")
+        refuse_positional(given, "engine.idempotent", "", "key")
         if key is not None and not callable(key):
             raise UsageError(
                 f"key = {key!r}: must be a function of the call's arguments",

@@ -244,6 +244,12 @@ def test_what_is_no_policy_is_refused_with_what_to_write(policy):
         POLICY(failing(0)).mainstay.with_policy(policy)
 
 
+def test_a_policy_by_its_keyword_is_refused_with_where_it_goes():
+    """`with_policy` takes it by position, as nothing else has that name."""
+    with pytest.raises(PolicyError, match=r"by position: with_policy\(policy\)"):
+        POLICY(failing(0)).mainstay.with_policy(policy=POLICY)
+
+
 # --- the fallback of an exhausted result ----------------------------------------------------------
 
 REJECTING = POLICY.replace(retry_if_result=lambda value: value == "bad")

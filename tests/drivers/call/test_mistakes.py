@@ -27,6 +27,11 @@ class Client:
         pass
 
 
+class Caller:
+    def __call__(self):
+        pass
+
+
 # --- no parentheses, no keyword -------------------------------------------------------------------
 
 
@@ -46,6 +51,12 @@ class Client:
         (lambda: RetryPolicy(ConnectionError), "write RetryPolicy(retry_on=ConnectionError)"),
         (lambda: Engine(sinks=[]).idempotent(fetch), "@engine.idempotent()"),
         (lambda: Engine(sinks=[]).idempotent("charge"), "engine.idempotent(operation='charge')"),
+        (lambda: Engine(sinks=[]).idempotent(lambda o: o["id"]), "engine.idempotent(key=lambda"),
+        (lambda: mainstay.retry(lambda error: True), "write retry(on=lambda"),
+        (lambda: RetryPolicy(lambda error: True), "write RetryPolicy(retry_on=lambda"),
+        (lambda: mainstay.retry(functools.partial(fetch)), "write retry(on=...)(function)"),
+        (lambda: RetryPolicy(Caller()), "write RetryPolicy(retry_on=...)(function)"),
+        (lambda: mainstay.retry(Client), "decorate its methods"),
     ],
 )
 def test_a_decorator_without_parentheses_or_keyword_names_what_to_write(mistake, instead):

@@ -208,7 +208,8 @@ class Care:
             now = yield Question.NOW
             item_id = yield self.builder.gave_up(outcome, verdict, attempt, stop, now)
         end = self._end(outcome, verdict, attempt, stop)
-        if stop is NOT_RETRYABLE and verdict.note and attempt == 1 < self.limit:
+        is_mistake = isinstance(outcome, NestedRetryError)  # which no policy can name
+        if stop is NOT_RETRYABLE and verdict.note and attempt == 1 < self.limit and not is_mistake:
             leave(verdict.note, end)  # type: ignore[arg-type]  # no result is final at once
         if item_id is not None and isinstance(end, OutcomeUnknown):
             end.item_id = item_id
@@ -440,7 +441,8 @@ class Care:
             if stop is GIVEN_UP_INSIDE and self.inside is not None:
                 inside, by = self.inside.made, self.inside.by
             is_mark = self._has_given_up(verdict, attempt, stop)
-            why = after_retries(verdict.note) if stop is NOT_RETRYABLE else ""
+            is_final = stop is NOT_RETRYABLE and not isinstance(outcome, NestedRetryError)
+            why = after_retries(verdict.note) if is_final else ""
             self.plan.note(stop, attempt, inside, is_mark, self.own, why, by).put_on(error)
         return error
 

@@ -129,29 +129,52 @@ def coroutine_function(function: F) -> F:
     return made  # type: ignore[return-value]
 
 
-def refuse_positional(given: tuple[UserValue, ...], decorator: str, needs: str) -> None:
+def refuse_positional(
+    given: tuple[UserValue, ...], decorator: str, needs: str, takes: str = ""
+) -> None:
     """Explains a decorator without parentheses, and an argument without its keyword.
 
     Args:
         given: what was given by position.
         decorator: its name.
         needs: the keyword without which it cannot do, or nothing.
+        takes: the keyword of a function; by default the same.
     """
     if not given:
         return
-    first = getattr(given[0], "__func__", given[0])
+    first, needed = getattr(given[0], "__func__", given[0]), f"{needs}=..." if needs else ""
+    if getattr(first, "__name__", "") == "<lambda>":  # nothing is decorated that has no name
+        raise WrapError(
+            f"{decorator} was given a lambda by position",
+            hint=f"write {decorator}({takes or needs}=lambda ...)",
+        )
     if isinstance(first, FunctionType | MethodType | BuiltinFunctionType):
         raise WrapError(
             f"{decorator} was given the function {name_of(first)} by position, as it is if the"
             " parentheses after the decorator are missing",
-            hint=f"write @{decorator}({f'{needs}=...' if needs else ''}), each argument with its"
-            " keyword",
+            hint=f"write @{decorator}({needed}), each argument with its keyword",
+        )
+    if isinstance(first, type) and not issubclass(first, BaseException):
+        raise WrapError(
+            f"{decorator} was given the class {first.__name__} by position, which is no exception",
+            hint="decorate its methods, or a function",
+        )
+    if _is_work(first):
+        raise WrapError(
+            f"{decorator} was given {_shown_argument(first)} by position, as if it were decorated",
+            hint=f"write {decorator}({needed})(function), each argument with its keyword",
         )
     shown = _shown_argument(first)
     raise WrapError(
         f"{decorator} was given {shown} by position",
         hint=f"write {decorator}({_keyword_for(first, needs)}={shown})",
     )
+
+
+def _is_work(value: UserValue) -> bool:
+    """Whether it is a partial object or the like: no class, policy or guard."""
+    is_ours = hasattr(value, "max_attempts") or hasattr(value, "attach")
+    return callable(value) and not isinstance(value, type) and not is_ours
 
 
 def _shown_argument(value: UserValue) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Layer = Callable[[UserValue], UserValue]
     Around = tuple[tuple[Layer, ...], Function, Site]
 
+_BY_POSITION = "given by position: with_policy(policy)"
 REDACT = "__mainstay_redact__"
 """Set on a function of an engine with a Redactor of its own, for the layers around it."""
 
@@ -130,6 +131,9 @@ class Decoration:
         It has the listeners, guards and fallback of this one, and statistics of its own. What
         decorators of others have put around this one it does not have.
         """
+        if "policy" in fields:
+            problem = Problem("policy", dict(fields)["policy"], _BY_POSITION)
+            raise PolicyError("with_policy", [problem])
         if policy is not None and not isinstance(policy, Policy):
             problem = Problem("policy", policy, "a RetryPolicy; its fields need their keywords")
             raise PolicyError("with_policy", [problem])
