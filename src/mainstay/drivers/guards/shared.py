@@ -34,6 +34,7 @@ from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.drivers.guards.link import CircuitLink
 from mainstay.drivers.guards.prospects import Prospects, prospect_of
 from mainstay.errors import StoredValueError
+from mainstay.ports import many_of
 from mainstay.runtime.background import Background, detached_thread
 from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
 from mainstay.runtime.identity import process_name
@@ -43,7 +44,7 @@ from mainstay.runtime.store_clock import clock_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mainstay.core.base.change import Change
+    from mainstay.core.base.change import Change, Decide
     from mainstay.core.circuit.cluster import Order, Prospect, Table
     from mainstay.core.circuit.permits import Answer, Permits, Settlement
     from mainstay.core.limits.shared_bucket import SharedBucket
@@ -62,6 +63,8 @@ _LEAVING = 1.0
 _CLOSING = 5.0
 """Seconds for which an engine that is closed waits for it."""
 _log = logger()
+_AT_ONCE = 200
+"""Tables that are left in one step of the store: some ten milliseconds of SQLite's lock."""
 _SPARE = 1000
 """Names of circuits that are remembered beyond two for each that there is."""
 
@@ -115,6 +118,8 @@ class Sharing:
         """The circuits whose tables could not be read, or have no key."""
         self._prospects = Prospects(self._store, self.silence) if self._expects else None
         self._is_unavailable = False
+        self._kept_open = 0
+        """The circuits whose tables are still to be left."""
         self._stopped = threading.Event()
         self._has_begun = threading.Event()
         self._thread: threading.Thread | None = None
@@ -169,8 +174,12 @@ class Sharing:
                 if self._prospects is not None and not leaving:
                     self._prospects.look(self.node, self._obeyed)
                 circuits = list(self._circuits)
-                for circuit in circuits:
-                    self._share_readable(circuit, leaving)
+                if leaving:
+                    self._leave_tables(circuits)
+                for circuit in () if leaving else circuits:
+                    if self._stopped.is_set():
+                        return False  # the last step, which is due, waits for this one
+                    self._share_readable(circuit)
                 self._forget_others({circuit.name for circuit in circuits})
                 for budget in self._budgets:
                     self._share_budget(budget, leaving)
@@ -191,25 +200,43 @@ class Sharing:
                 known.pop(name, None)  # or it was made again just now
         self._damaged &= names
 
-    def _share_readable(self, circuit: CircuitBreaker, leaving: bool) -> None:
+    def _share_readable(self, circuit: CircuitBreaker) -> None:
         """A damaged table, or a name that no store takes, costs its own circuit and no other."""
         try:
-            self._share_circuit(circuit, leaving)
+            self._share_circuit(circuit)
         except (StoredValueError, UnicodeError) as error:
-            if circuit.name not in self._damaged:
-                from mainstay.core.events.describe import describe
+            self._pass_over(circuit, error)
 
-                self._damaged.add(circuit.name)
-                reason = describe(error)[1]
-                _log.error("the circuit %r is not shared: %s", circuit.name, reason)
+    def _pass_over(self, circuit: CircuitBreaker, error: Exception) -> None:
+        if circuit.name not in self._damaged:
+            from mainstay.core.events.describe import describe
 
-    def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
+            self._damaged.add(circuit.name)
+            reason = describe(error)[1]
+            _log.error("the circuit %r is not shared: %s", circuit.name, reason)
+
+    def _leave_tables(self, circuits: list[CircuitBreaker]) -> None:
+        """Leaves all tables, many in one step of the store: an engine that is closed waits."""
+        several = many_of(self._store)
+        for start in range(0, len(circuits), _AT_ONCE):
+            part, steps = circuits[start : start + _AT_ONCE], []
+            for circuit in part:
+                with suppress(StoredValueError, UnicodeError):  # the step itself reports it
+                    if circuit.name not in self._obeyed:
+                        self._meet(circuit)
+                steps.append((CIRCUITS, circuit.name, self._seating(circuit, leaving=True)))
+            for circuit, answer in zip(part, several(steps), strict=True):
+                if isinstance(answer, StoredValueError | UnicodeError):
+                    self._pass_over(circuit, answer)
+                elif isinstance(answer, Exception):
+                    raise answer
+            self._kept_open -= len(part)
+
+    def _share_circuit(self, circuit: CircuitBreaker) -> None:
         is_new = circuit.name not in self._obeyed
         if is_new:
             self._meet(circuit)
-        table, now = self._seated(circuit, leaving)
-        if leaving:
-            return
+        table, now = self._seated(circuit)
         self._renew(circuit)
         self._obey(circuit, table.order)
         mine, link = table.seats[self.node].circuit, circuit.link
@@ -224,8 +251,16 @@ class Sharing:
         if seconds > 0.0 and not is_new:
             circuit.vote_open(seconds)
 
-    def _seated(self, circuit: CircuitBreaker, leaving: bool = False) -> tuple[Table, float]:
+    def _seated(self, circuit: CircuitBreaker) -> tuple[Table, float]:
         """Brings the circuit to its table, as it is at that moment."""
+        answer = self._store.transact(CIRCUITS, circuit.name, self._seating(circuit))
+        self._places.pop(circuit.name, None)
+        return answer
+
+    def _seating(
+        self, circuit: CircuitBreaker, *, leaving: bool = False
+    ) -> Decide[tuple[Table, float]]:
+        """The step that does so, for the last time or not."""
 
         def seat(by: float, now: float) -> Seat:
             return Seat(
@@ -233,10 +268,7 @@ class Sharing:
                 obeyed=self._obeyed.get(circuit.name, 0), process=process_name(),
             )  # fmt: skip
 
-        places = self._places.get(circuit.name, frozenset())
-        answer = self._sit(CIRCUITS, circuit.name, seat, places)
-        self._places.pop(circuit.name, None)
-        return answer
+        return self._sitting(seat, self._places.get(circuit.name, frozenset()))
 
     # --- a circuit that is new to this node -------------------------------------------------------
 
@@ -292,7 +324,7 @@ class Sharing:
         def seat(_: float, now: float) -> Seat:
             return Seat(now, counts=counts, has_left=leaving)
 
-        table, now = self._sit(BUDGETS, budget.name, seat)
+        table, now = self._store.transact(BUDGETS, budget.name, self._sitting(seat))
         budget.elsewhere = core.counted_elsewhere(table, self.node, now, self.silence)
 
     def _share_tokens(self, budget: TokenBudget) -> None:
@@ -307,14 +339,10 @@ class Sharing:
         self._reported[budget.name] = totals
         budget.agree(bucket.tokens, (taken, given))
 
-    def _sit(
-        self,
-        space: str,
-        name: str,
-        seat: Callable[[float, float], Seat],
-        places: frozenset[str] = frozenset(),
-    ) -> tuple[Table, float]:
-        """Takes the seat at a table; the answer is the table and the store's time."""
+    def _sitting(
+        self, seat: Callable[[float, float], Seat], places: frozenset[str] = frozenset()
+    ) -> Decide[tuple[Table, float]]:
+        """A step that takes the seat at a table; its answer is the table and the store's time."""
 
         def decide(value: bytes | None, now: float) -> tuple[Change, tuple[Table, float]]:
             mine = seat(now - clock.current.monotonic(), now)
@@ -322,7 +350,7 @@ class Sharing:
             change, table = core.sit(value, self.node, mine, now, self.silence, jumps, places)
             return change, (table, now)
 
-        return self._store.transact(space, name, decide)
+        return decide
 
     # --- what cannot wait for the next step: posted by the links, under locks of circuits ---------
 
@@ -413,9 +441,15 @@ class Sharing:
         """Leaves the tables to the processes that come next; bounded, if the store hangs."""
         self._stopped.set()
         end = time.monotonic() + _CLOSING
+        self._kept_open = len(list(self._circuits))
         job = self._jobs.post(lambda: self.sync(leaving=True))
         self._jobs.close(_CLOSING)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, end - time.monotonic()))
         if job.error is not None:  # no thread could be started for it
             self.sync(leaving=True)
+        if self._kept_open and not job.is_done:
+            _log.warning(
+                "%d circuits were not left in %g s: others count this process as there for %g s",
+                self._kept_open, _CLOSING, self.silence,
+            )  # fmt: skip
