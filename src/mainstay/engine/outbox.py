@@ -14,11 +14,12 @@ from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.outbox.publish import Attempts
 from mainstay.drivers.outbox.relay import Relay, RelayOptions
-from mainstay.drivers.outbox.reports import OPERATION, Reports
+from mainstay.drivers.outbox.reports import KIND, OPERATION, Reports
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.operations import Operation
 from mainstay.errors import UsageError
 from mainstay.runtime.fork import make_lock
+from mainstay.runtime.reports.report_failure import report
 from mainstay.stores.outbox.insert import aadd, aconsume, add, consume
 from mainstay.stores.outbox.new_row import new_row
 from mainstay.stores.outbox.open import expected_database, open_outbox
@@ -277,7 +278,8 @@ class Outbox:
     def replay(self, entry_id: str, *, by: str = "") -> Entry:
         """Publishes a dead message again, with the same id.
 
-        It comes after what is in the outbox by now, and carries `is_replay`.
+        It comes after what is in the outbox by now, and carries `is_replay`. The item of the inbox
+        is closed, if it is open.
         """
         entry, done = self._decide(entry_id, lambda entry, now: replayed(entry, now, by))
         self._emit(
@@ -286,10 +288,14 @@ class Outbox:
                 is_out_of_order=done.is_moved,
             )
         )  # fmt: skip
+        self._resolve(entry_id, f"the message was replayed by {by or 'unnamed'}", by)
         return entry
 
     def discard(self, entry_id: str, *, by: str = "", why: str) -> Entry:
-        """Gives a dead message up for ever; the row stays until it is purged."""
+        """Gives a dead message up for ever; the row stays until it is purged.
+
+        The item of the inbox is closed, if it is open.
+        """
         if not why.strip():
             raise UsageError("to discard a message needs a reason", hint='why="…"')
         reason = (self._wiring.redact or usual_redactor()).text(why)
@@ -300,12 +306,14 @@ class Outbox:
                 why=reason,
             )
         )  # fmt: skip
+        self._resolve(entry_id, f"the message was discarded by {by or 'unnamed'}: {reason}", by)
         return entry
 
     def purge(self, older_than: Seconds, *, limit: int | None = None) -> int:
         """Deletes messages that were published or discarded some time ago; how many.
 
-        Notes of messages that consumers had by then go too, and are not counted.
+        Notes of messages that consumers had by then go too, and are not counted. Items of the inbox
+        that are open although their message is not dead any more are closed.
 
         >>> import tempfile
         >>> Engine(f"sqlite:///{tempfile.mkdtemp()}/app.db").outbox.purge(7 * 86_400)
@@ -320,8 +328,10 @@ class Outbox:
             total += count
             if count < step:
                 break
-        while table.forget(age, 1000) == 1000:
-            pass
+        if limit is None or total < limit:
+            while table.forget(age, 1000) == 1000:
+                pass
+            self._resolve_others(table)
         if total:
             self._emit(OutboxPurged(operation=OPERATION, purged=total, older_than_seconds=age))
         return total
@@ -355,6 +365,24 @@ class Outbox:
                 hint="`mainstay outbox dead list` shows those that are dead",
             )
         return found
+
+    def _resolve(self, entry_id: str, result: str, by: str = "") -> None:
+        """Closes the item of a message that is not dead any more; the next purge finds it again."""
+        try:
+            self._wiring.inbox.resolve(KIND, entry_id, result, by=by)
+        except Exception as error:  # the message is replayed or discarded all the same
+            report(error, "the item of message %s could not be closed", entry_id)
+
+    def _resolve_others(self, table: PostgresOutbox | SqliteOutbox) -> None:
+        """Closes items of this outbox that something has left open."""
+        for item in self._wiring.inbox:
+            if item.kind != KIND or item.data.get("outbox") != table.url:
+                continue
+            entry = table.get(str(item.data.get("message", item.subject)))
+            if entry is None:
+                self._resolve(item.subject, "there is no such message any more")
+            elif entry.state != "DEAD":
+                self._resolve(item.subject, f"the message is not dead any more: {entry.state}")
 
     def _emit(self, event: Event) -> None:
         emit(event, self._wiring.listeners, self._wiring.redact)

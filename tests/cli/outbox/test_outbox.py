@@ -98,6 +98,20 @@ def test_replay_has_a_dry_run_a_filter_and_a_rate(run, place):
     assert run("outbox", "dead", "replay", "dead-2", "--store", place).returncode == 1
 
 
+def test_without_operators_the_item_is_closed_too(run, place):
+    """By the owner of the private file; the command of the inbox has nothing left to show."""
+    assert run("outbox", "dead", "replay", "dead-1", "--store", place).returncode == 0
+    done = run("outbox", "dead", "discard", "dead-2", "--why", "a test", "--store", place)
+    assert done.returncode == 0, done.stderr
+    with Engine(place, sinks=[], audit=False, share=None) as engine:
+        assert list(engine.inbox) == []
+        results = sorted(item.result for item in engine.inbox.all())
+        assert [text.partition(" by ")[0] for text in results] == [
+            "the message was discarded", "the message was replayed"
+        ]  # fmt: skip
+        assert all(" by os:" in text for text in results)
+
+
 @pytest.mark.parametrize("rate", ["nan", "0", "-1", "1e-300", "inf", "many"])
 def test_a_rate_that_is_none_is_refused_before_anything_is_replayed(run, place, rate):
     done = run("outbox", "dead", "replay", "--all", "--rate", rate, "--store", place)

@@ -14,6 +14,7 @@ from mainstay.cli.options import example, json_option
 from mainstay.cli.outbox.show import outbox_option, outbox_url, plain, row, when
 from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.screen.progress import Watch
+from mainstay.drivers.inbox.private_store import private_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,13 +164,14 @@ def _act(  # noqa: PLR0913 -- the options of a command
         found = _find(engine, ids, topic, aggregate, error)
         if not dry_run:
             is_open = engine.operators.is_empty and not who
+            by = private_owner(engine.store) if is_open else who or ""
             proof = None if is_open else proof_of(who, key_file, secret_file)
             watch = Watch("messages", len(found))
             try:
                 for number, entry in enumerate(found):
                     if rate is not None and number:
                         time.sleep(1.0 / rate)
-                    _act_on(engine, entry, action, who or "", proof, why)
+                    _act_on(engine, entry, action, by, proof, why)
                     watch(number + 1)
             finally:
                 watch.close()
@@ -183,7 +185,7 @@ def _act(  # noqa: PLR0913 -- the options of a command
 
 
 def _act_on(engine: Engine, entry: Entry, action: str, who: str, proof: Any, why: str) -> None:
-    """Decides about the item of the inbox, if it is open, so that it is closed too."""
+    """Decides about the item of the inbox, if it is open; without an account it is just closed."""
     from mainstay import Item
 
     item = engine.inbox.get(Item(kind="dead_letter", subject=entry.id, operation="", text="").id)

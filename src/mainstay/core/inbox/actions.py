@@ -173,5 +173,24 @@ def close(value: bytes | None, decision: Decision, result: str, now: float) -> t
     return Change(encode(noted(kept, result, now)), now + _KEPT), True
 
 
+def resolve(value: bytes | None, result: str, now: float) -> tuple[Change, Item | None]:
+    """Closes an open item whose matter was resolved elsewhere; the item, if this call closed it.
+
+    One that is decided stays: carrying the decision out closes it.
+
+    >>> item = Item(kind="dead_letter", subject="8d0f", operation="outbox", text="dead")
+    >>> resolve(encode(item), "it was replayed", now=5.0)[1].status
+    'closed'
+    >>> resolve(None, "it was replayed", now=5.0)[1] is None
+    True
+    """
+    item = None if value is None else decode(value)
+    if item is None or item.status != "open":
+        return KEEP, None
+    kept = replace(item, status="closed", result=result, revision=item.revision + 1)
+    kept = noted(kept, result, now)
+    return Change(encode(kept), now + _KEPT), kept
+
+
 _KEPT = 90 * 86_400.0
 """Seconds for which a closed item is kept; the audit log keeps the decision."""

@@ -62,7 +62,7 @@ class InboxDecided(Event, frozen=True, kw_only=True, tag="inbox_decided"):
 
 
 class InboxClosed(Event, frozen=True, kw_only=True, tag="inbox_closed"):
-    """What was decided about a matter was carried out.
+    """What was decided about a matter was carried out; or it was resolved without a decision.
 
     >>> InboxClosed(item="3f2a", decision="retry", result="the circuit was reset").event_type
     'inbox_closed'
@@ -77,6 +77,8 @@ class InboxClosed(Event, frozen=True, kw_only=True, tag="inbox_closed"):
     is_security: ClassVar[bool] = True
 
     def sentence(self) -> str:
+        if not self.decision:
+            return f"{self.operation}: {self.item_kind} {self.item} was closed: {self.result}"
         return (
             f"{self.operation}: {self.decision} of {self.item_kind} {self.item}"
             f" was carried out: {self.result}"

@@ -279,6 +279,33 @@ class Inbox:
 
         return self._store.transact(SPACE, seen.id, decide)
 
+    def resolve(self, kind: str, subject: str, result: str, *, by: str = "") -> Item | None:
+        """Closes the open item of a matter that was resolved elsewhere; decides nothing.
+
+        Args:
+            kind: the kind of the item.
+            subject: what it is about.
+            result: what became of the matter; it enters the item and the audit.
+            by: the name that was given there; nobody has verified it here.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> inbox = Inbox(MemoryStore())
+        >>> item = inbox.put(Item(kind="exhausted", subject="a", operation="fetch", text="gave up"))
+        >>> inbox.resolve("exhausted", "a", "the service is back").status, list(inbox)
+        ('closed', [])
+        """
+        about = Item(kind=kind, subject=writable(subject), operation="", text="")
+        text = self._text(result)
+        item = self._store.transact(
+            SPACE, about.id, lambda value, now: acting.resolve(value, text, now)
+        )
+        if item is not None:
+            event = InboxClosed(
+                operation=item.operation, item=item.id, item_kind=kind, operator=by, result=text
+            )
+            self._emit(event)
+        return item
+
     def carry_out(self, item_id: str) -> Item | None:
         """Carries out what was decided about an item, if that was not done; the item after it.
 

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
         def url(self) -> str: ...
         def unreported(self) -> list[Entry]: ...
         def reported(self, ids: list[str]) -> None: ...
+        def get(self, entry_id: str) -> Entry | None: ...
 
 
-OPERATION = "outbox"
-"""The operation of events and items of the outbox."""
+OPERATION, KIND = "outbox", "dead_letter"
+"""The operation of events and items of the outbox, and the kind of its items."""
 
 
 class RelayCounts(Struct):
@@ -116,6 +117,9 @@ class Reports:
     def _raised(self, entry: Entry) -> bool:
         try:
             self._inbox.put(dead_item(entry, self._table.url))
+            after = self._table.get(entry.id)
+            if after is None or after.state != "DEAD":  # it was replayed or discarded meanwhile
+                self._inbox.resolve(KIND, entry.id, "the message is not dead any more")
         except Exception as error:  # the next upkeep tries again
             report(error, "a dead message of %s has no item in the inbox yet", self._table.url)
             return False
@@ -154,7 +158,7 @@ def dead_item(entry: Entry, url: str) -> Item:
     """The inbox item of a dead entry: retry replays it, abandon discards it."""
     why = entry.history[-1].text if entry.history else "no reason is recorded"
     return Item(
-        kind="dead_letter",
+        kind=KIND,
         subject=entry.id,
         operation=OPERATION,
         text=f"message {entry.id} ({entry.message.topic}) is dead after {entry.attempts} attempts:"
