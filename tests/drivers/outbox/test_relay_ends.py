@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from mainstay import Engine
+from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.core.outbox.settle import DeadRules
 from mainstay.errors import StoreUnavailable
 from tests.drivers.outbox.test_relay import QUICK, Broker, add, drained, engine_of, eventually
@@ -334,3 +334,24 @@ def test_notes_of_consumers_are_purged_without_messages(outbox_place, how):
         with outbox_place.connect() as connection:
             found = connection.execute("SELECT count(*) FROM mainstay_consumed").fetchone()
     assert found == (0,)
+
+
+def test_a_policy_that_raises_keeps_no_message_claimed(tmp_path, caplog):
+    """Before, the lane ended, and its claims were renewed for ever: a drain did not end."""
+
+    def backoff(_retry):
+        raise ZeroDivisionError("a mistake")
+
+    place = sqlite_place(tmp_path)
+    policy = RetryPolicy(max_attempts=4, backoff=Backoff.custom(backoff))
+    with engine_of(place) as engine:
+        add(engine, place, "a", "b")
+        relay = engine.outbox.relay(Broker(a=1), policy=policy)
+        thread = threading.Thread(target=relay.drain, daemon=True)
+        thread.start()
+        thread.join(20.0)
+        assert not thread.is_alive()
+        assert engine.outbox.counts() == {"PENDING": 2}
+        assert "the policy of the relay has failed for message a: ZeroDivisionError" in caplog.text
+        (entry,) = [each for each in engine.outbox.entries() if each.history]
+        assert "ZeroDivisionError" in entry.history[0].text

@@ -17,6 +17,7 @@ from mainstay.core.outbox.entry import Failure
 from mainstay.core.outbox.settle import failed, published, refused
 from mainstay.core.retry.effects import Stop
 from mainstay.errors import CallCancelled, DeadlineExceeded, Refused
+from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -76,19 +77,29 @@ class Attempts:
             await self._call(entry.message)
         except Refused as error:
             if isinstance(error, DeadlineExceeded | CallCancelled):
-                return self._failed(entry, error, now())
+                return self._judged(entry, error, now())
             delay = getattr(error, "retry_after", None)
             return refused(entry, now(), self._idle if delay is None else delay)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return self._failed(entry, error, now())  # a client library cancelled its own work
+            return self._judged(entry, error, now())  # a client library cancelled its own work
         except GeneratorExit:  # the event loop is gone
             raise
         except BaseException as error:  # also SystemExit: a message must not hold its aggregate
-            return self._failed(entry, error, now())
+            return self._judged(entry, error, now())
         return published(entry, now())
+
+    def _judged(self, entry: Entry, error: BaseException, now: float) -> Settlement:
+        """What the failure means; one that a policy cannot judge is not kept claimed."""
+        try:
+            return self._failed(entry, error, now)
+        except Exception as own:
+            report(own, "the policy of the relay has failed for message %s", entry.id)
+            text = f"{type(own).__name__}, raised by the policy after {type(error).__name__}"
+            failure = Failure(now, entry.attempts, Kind.UNKNOWN.value, text)
+            return failed(entry, failure, self.rules, is_final=False, delay=self._idle)
 
     def _failed(self, entry: Entry, error: BaseException, now: float) -> Settlement:
         verdict = self._policy.classification(error)
