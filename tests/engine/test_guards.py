@@ -18,7 +18,9 @@ from mainstay import (
     UsageError,
     retry,
 )
+from mainstay.runtime.fork import PROCESS
 from mainstay.testing import record, scripted, virtual_time
+from tests.processes import wait_until
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
 DOWN = ConnectionError("down")
@@ -114,6 +116,29 @@ def test_health_is_fit_for_an_endpoint():
         "pay": "open",
     }
     assert engine.health().is_healthy is False
+
+
+def test_health_has_the_forks_of_the_process_and_the_files_it_has_lost(
+    tmp_path, caplog, monkeypatch
+):
+    """Neither changes the status, which nothing but a restart would mend; the log has a warning."""
+    monkeypatch.setattr(PROCESS, "forks", 0)
+    monkeypatch.setattr(PROCESS, "replaced", 0)
+    log = f"sqlite:///{tmp_path}/log.db"
+    with Engine(f"sqlite:///{tmp_path}/kept.db", sinks=[], audit=log, purge=None) as engine:
+        assert engine.health().process == {}
+        engine.operation("pay", key="a").call(int)
+        assert engine.audit.flush(10.0)
+        for each in tmp_path.glob("*.db*"):
+            each.unlink()
+        assert engine.operation("pay", key="b").call(int) == 0
+        wait_until(lambda: engine.health().process.get("files_replaced") == 2, "both files")
+        PROCESS.forks += 1
+        report = engine.health()
+    assert report.process == {"forks": 1, "files_replaced": 2}
+    assert report.to_dict()["process"] == report.process
+    assert report.status == "healthy"
+    assert "kept.db: the file was deleted" in caplog.text
 
 
 @pytest.mark.req("FR-041-64", "NFR-041-30")

@@ -30,7 +30,7 @@ from mainstay.engine.wiring import (
     start_sharing,
 )
 from mainstay.errors import UsageError
-from mainstay.runtime.fork import make_lock, make_rlock
+from mainstay.runtime.fork import PROCESS, make_lock, make_rlock
 from mainstay.runtime.reports.known_secrets import know_environment
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
@@ -365,8 +365,17 @@ class Engine(EngineCalls, EngineView):
 
         counts, lost = self.records.incidents(), lost_by(self._sinks)
         report = self.circuits.health()
+        seen = {"forks": PROCESS.forks, "files_replaced": PROCESS.replaced}
+        process = {name: count for name, count in seen.items() if count}
         why = "the engine is closed" if self._is_closed else report.unready
-        return replace(report, counts=counts, lost=lost, is_closed=self._is_closed, unready=why)
+        return replace(
+            report,
+            counts=counts,
+            lost=lost,
+            is_closed=self._is_closed,
+            unready=why,
+            process=process,
+        )
 
     def explain(self) -> EngineExplanation:
         """What calls of each operation come to at worst, and what is likely a mistake.

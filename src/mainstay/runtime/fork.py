@@ -53,15 +53,25 @@ class Process:
             without hooks and has not noticed: then `notice()` resets everything.
         forks: how often it has forked, as far as Python's hooks have seen it.
         refusals: how often this forked child has refused to use a file of its parent's.
+        replaced: how many files it has found deleted or replaced while they were in use.
         is_child: whether it was forked from a process that had loaded this module.
         had_hooks: whether the hooks before that fork have run to their end.
     """
 
-    __slots__ = ("forking", "forks", "had_hooks", "is_child", "is_prepared", "number", "refusals")
+    __slots__ = (
+        "forking",
+        "forks",
+        "had_hooks",
+        "is_child",
+        "is_prepared",
+        "number",
+        "refusals",
+        "replaced",
+    )
 
     def __init__(self) -> None:
         self.number = getpid()
-        self.forks = self.refusals = 0
+        self.forks = self.refusals = self.replaced = 0
         self.is_child = False
         self.had_hooks = True
         self.forking = 0
@@ -92,7 +102,7 @@ class Process:
     def begin(self, *, had_hooks: bool) -> None:
         """In a forked child."""
         self.number = getpid()
-        self.forks = self.refusals = 0
+        self.forks = self.refusals = self.replaced = 0
         self.is_child, self.had_hooks = True, had_hooks
         self.forking, self.is_prepared = 0, False
         for mark in _marks:

@@ -34,7 +34,9 @@ class HealthReport(Struct, frozen=True):
     `counts` has what became of keyed calls in this process, without zeros: outcomes that were lost
     or are unknown, leases that were lost, results that are not kept, expired records that were
     purged. `lost` has how many events each sink has lost since the process began, by its class.
-    Neither changes the status.
+    `process` has how often this process has forked, and how many files of stores and logs it has
+    found deleted or replaced under it (`files_replaced`). None of them changes the status: they are
+    in the past, and nothing but a restart would make it healthy again.
 
     The status is for people and dashboards. A probe asks `is_live` or `is_ready`: neither is false
     because one circuit is open. A restart closes no circuit.
@@ -51,7 +53,8 @@ class HealthReport(Struct, frozen=True):
     """Whether the engine is closed: it takes no more calls."""
     unready: str = ""
     """Why no call can succeed here at present; empty if some can."""
-    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts", "lost", "is_closed", "unready")
+    process: dict[str, int] = {}
+    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts", "lost", "is_closed", "unready", "process")
 
     @property
     def is_live(self) -> bool:
@@ -94,8 +97,8 @@ class HealthReport(Struct, frozen=True):
         """
         circuits = [each.to_dict() for each in self.circuits]
         probes = {"live": self.is_live, "ready": self.is_ready}
-        more = {"unready": self.unready, "counts": self.counts, "lost": self.lost}
-        there = {name: found for name, found in more.items() if found}
+        more = ("unready", "counts", "lost", "process")
+        there = {name: found for name in more if (found := getattr(self, name))}
         return {"status": self.status, **probes, "circuits": circuits, **there}
 
 

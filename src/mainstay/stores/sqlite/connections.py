@@ -41,6 +41,7 @@ from mainstay.runtime.fork import (
     make_rlock,
     reset_in_child,
 )
+from mainstay.runtime.reports.logs import logger
 from mainstay.stores.sqlite.set_aside import LogInUseError, set_log_aside
 from mainstay.stores.sqlite.waiting import SLICE
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     Inode = tuple[int, int]
     Connect = Callable[[], sqlite3.Connection]
 
+_log = logger()
 _LONGEST = 1.0
 """Seconds for which a fork waits for steps under way, all together."""
 _DESCRIPTORS = "/dev/fd"
@@ -142,7 +144,7 @@ class HeldConnection:
         elif self.log_inode and _inode_or_none(self.log) != (self.device, self.log_inode):
             reason = _LOG_DELETED
         if reason:
-            CONNECTIONS.retire(self)
+            CONNECTIONS.retire(self, reason)
             raise FileReplacedError(reason)
 
     def close(self, patience: float) -> bool:
@@ -242,8 +244,11 @@ class SqliteConnections:
         if file is not None:
             self._check(file, url)
 
-    def retire(self, held: HeldConnection) -> None:
+    def retire(self, held: HeldConnection, reason: str) -> None:
         """Has every connection to the same file opened again: it was deleted or replaced."""
+        if not held.is_stale:  # else another connection has reported it
+            PROCESS.replaced += 1
+            _log.warning("sqlite:///%s: %s", held.file, reason)
         for each in list(self._all):
             if (each.device, each.inode) == (held.device, held.inode):
                 each.pid, each.is_stale = 0, True
