@@ -155,6 +155,8 @@ def test_the_schema_is_printed_for_migrations(run, dialect, tmp_path):
     words = ["outbox", "schema", "--dialect", dialect, "--after"]
     assert "CREATE TABLE" not in data(run(*words, "1", "--json"))["sql"]
     assert data(run(*words, str(version), "--json"))["sql"] == ""
+    done = run(*words, "99")
+    assert (done.returncode, f"the newest is {version}" in done.stderr) == (2, True)
     if dialect == "sqlite":
         connection = sqlite3.connect(tmp_path / "exported.db")
         connection.executescript(script)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
 from mainstay.cli.inbox.identity import opened, store_option
 from mainstay.cli.options import Seconds, example, json_option
@@ -139,16 +140,27 @@ def purge(as_json: bool, age: float, dry_run: bool) -> None:
     "--dialect", required=True, type=click.Choice(["postgresql", "sqlite"]), help="The database."
 )
 @click.option("--after", type=click.IntRange(0), default=0, help="Only what is newer.")
+@click.option(
+    "--for", "tool", type=click.Choice(["alembic", "django"]), help="As the code of a migration."
+)
 @json_option
-def schema(as_json: bool, dialect: str, after: int) -> None:
+def schema(as_json: bool, dialect: str, after: int, tool: str | None) -> None:
     """Print the tables as SQL.
 
     For a migration of your own, or a role that may create tables.
     """
-    from mainstay.stores.outbox.schema import exported, newest
+    from mainstay.cli.outbox.migration import migration
+    from mainstay.stores.outbox.schema import exported, newest, statements
 
+    if after > newest(dialect):
+        raise CommandError(f"there is no version {after}", hint=f"the newest is {newest(dialect)}")
     script = exported(dialect, after)
     if as_json:
-        write_json({"dialect": dialect, "version": newest(dialect), "sql": script})
+        write_json({
+            "dialect": dialect, "version": newest(dialect), "sql": script,
+            "statements": statements(dialect, script),
+        })  # fmt: skip
+    elif tool is not None:
+        write_ours(migration(tool, dialect, after).rstrip("\n"))
     else:
         write_ours(script.rstrip("\n"))
