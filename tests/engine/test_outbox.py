@@ -10,7 +10,12 @@ import psycopg
 import pydantic
 import pytest
 import sqlalchemy
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.orm import Session
 
 from mainstay import Backoff, Engine, RetryPolicy, events
@@ -105,6 +110,9 @@ def test_a_payload_of_a_megabyte_arrives_whole(outbox_place):
         {"delay": -1},
         {"delay": 1, "due": datetime.now(UTC)},
         {"due": datetime(2026, 1, 1)},  # noqa: DTZ001
+        {"due": "2020-01-01"},
+        {"content_type": "text/plain\r\nX-Evil: 1"},
+        {"content_type": "text/plain\n"},
         {"id": ""},
         {"dedupe_key": ""},
         {"aggregate_id": "a\0b"},
@@ -202,11 +210,15 @@ def test_async_sqlalchemy(postgres_url, driver):
             await engine.outbox.aadd(session, topic="b", payload={"x": 1}, aggregate_id="1")
             await session.commit()
             await engine.outbox.aadd(session, topic="never", payload={})
+        scoped = async_scoped_session(async_sessionmaker(made), asyncio.current_task)
+        await engine.outbox.aadd(scoped, topic="c", payload={}, aggregate_id="1")
+        await scoped.commit()
+        await scoped.remove()
         await made.dispose()
 
     with engine_of(place) as engine:
         asyncio.run(main(engine))
-        assert topics(engine) == ["a", "b"]
+        assert topics(engine) == ["a", "b", "c"]
 
 
 def test_async_psycopg(postgres_url):
@@ -442,6 +454,18 @@ def test_a_replay_says_that_it_is_out_of_order(outbox_place):
             engine.outbox.add(connection, topic="b", payload={}, aggregate_id="X")
         engine.outbox.replay("a", by="ann")
         assert [(m.topic, m.is_replay) for m in published(engine)] == [("b", False), ("a", True)]
+
+
+def test_a_relay_in_a_running_loop_names_the_method_to_await(outbox_place):
+    with engine_of(outbox_place) as engine:
+        relay = engine.outbox.relay(print)
+
+        async def main():
+            for sync, name in ((relay.drain, "adrain"), (relay.run, "arun")):
+                with pytest.raises(UsageError, match=f"await relay.{name}"):
+                    sync()
+
+        asyncio.run(main())
 
 
 def test_acting_on_what_is_not_dead_is_refused(outbox_place):

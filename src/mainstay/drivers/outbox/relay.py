@@ -22,6 +22,7 @@ from msgspec import Struct
 import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.outbox.settle import LONGEST_WAIT, given_back
+from mainstay.drivers.outbox.loop import run_in_loop
 from mainstay.errors import StoreUnavailable, UsageError
 from mainstay.runtime.background import detached_thread
 from mainstay.runtime.reports.report_failure import report
@@ -126,7 +127,7 @@ class Relay:
         ...     engine.outbox.relay(print).drain().published
         0
         """
-        return asyncio.run(self.adrain())
+        return run_in_loop(self.adrain, "drain")
 
     async def adrain(self) -> RelayCounts:
         """The same, awaited."""
@@ -134,7 +135,7 @@ class Relay:
 
     def run(self) -> RelayCounts:
         """Publishes until `stop()` is called, in an event loop of its own."""
-        return asyncio.run(self.arun())
+        return run_in_loop(self.arun, "run")
 
     async def arun(self) -> RelayCounts:
         """Publishes until `stop()` is called or the task is cancelled."""

@@ -319,6 +319,7 @@ _BY_CLASS: dict[tuple[str, str], Callable[[Any], CallerConnection]] = {
     ("sqlalchemy", "scoped_session"): _of_session,
     ("sqlalchemy", "AsyncConnection"): _of_async_sqlalchemy,
     ("sqlalchemy", "AsyncSession"): _of_async_session,
+    ("sqlalchemy", "async_scoped_session"): _of_async_session,
     ("django", "BaseDatabaseWrapper"): _of_django,
     ("django", "ConnectionProxy"): _of_proxy,
 }

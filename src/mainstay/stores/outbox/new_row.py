@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from os import urandom
 from typing import TYPE_CHECKING, TypedDict
 
@@ -14,7 +15,6 @@ from mainstay.stores.outbox.rows import NewRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
     from typing import Any
 
     from mainstay.core.base.types import Seconds, UserValue
@@ -70,7 +70,7 @@ def new_row(topic: str, payload: UserValue, fields: MessageFields) -> NewRow:
         id=_needed("id", given("id")) or _uuid(),
         topic=topic,
         payload=data,
-        content_type=check_text("content_type", given("content_type", "")) or usual,
+        content_type=_of_one_line(check_text("content_type", given("content_type", ""))) or usual,
         aggregate_type=kind,
         aggregate_id=which,
         aggregate=aggregate,
@@ -79,6 +79,13 @@ def new_row(topic: str, payload: UserValue, fields: MessageFields) -> NewRow:
         phase="ready" if due is None else "scheduled",
         next_at=due,
     )
+
+
+def _of_one_line(content_type: str) -> str:
+    """A content type is sent as a header."""
+    if not content_type.isprintable():
+        raise UsageError(f"content_type = {content_type!r}: has a character that no header has")
+    return content_type
 
 
 def _needed(name: str, value: UserValue) -> str | None:
@@ -102,6 +109,8 @@ def _due(delay: Seconds | None, due: datetime | None) -> float | None:
     if delay is not None and due is not None:
         raise UsageError("delay and due are both given", hint="give one of them")
     if due is not None:
+        if not isinstance(due, datetime):
+            raise UsageError(f"due = {due!r}: must be a datetime", hint="datetime.now(UTC) + …")
         if due.tzinfo is None:
             raise UsageError(f"due = {due!r}: has no time zone", hint="datetime.now(UTC) + …")
         moment = due.timestamp()
