@@ -19,7 +19,7 @@ from mainstay import errors
 from mainstay.core.known.http import status_of
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, qualified_name
 from mainstay.core.retry import kinds
-from mainstay.core.retry.kinds import kind_of
+from mainstay.core.retry.kinds import ERRNOS, is_decided_by_errno, kind_of
 
 
 def kind(exception):
@@ -391,3 +391,12 @@ def test_a_qualified_name_is_module_and_name():
     assert qualified_name(ValueError) == "builtins.ValueError"
     assert qualified_name(Inner).endswith("test_a_qualified_name_is_module_and_name.<locals>.Inner")
     assert qualified_name(Kind) == "mainstay.core.known.kind.Kind"
+
+
+def test_an_errno_decides_if_the_class_leaves_it_to_that():
+    """Those of the resolver and of OpenSSL are no errnos; some classes stand for one."""
+    by_errno = (OSError, type("Disk", (OSError,), {}))
+    by_class = (ValueError, ConnectionResetError, FileNotFoundError, socket.gaierror)
+    assert [is_decided_by_errno(cls) for cls in by_errno] == [True, True]
+    assert not any(is_decided_by_errno(cls) for cls in (*by_class, urllib.error.URLError))
+    assert ERRNOS["ENOENT"] == errno.ENOENT
