@@ -95,6 +95,28 @@ def test_a_keyed_stage_has_one_result_for_its_key(place):
 
 
 @pytest.mark.req("PL-06")
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
+def test_a_keyed_stage_whose_process_ended_in_it_runs_again(place, ends):
+    """The exception from the default of `on_crash`: a run resumes under the same key."""
+    keys = []
+
+    def load(ctx):
+        keys.append(ctx.idempotency_key)
+        if len(keys) == 1:
+            raise ends
+        return "loaded"
+
+    with place.engine() as engine:
+        keyed = stage("load", load, idempotency="keyed", idempotency_key="day-7")
+        pipeline = place.pipeline(engine, keyed)
+        with pytest.raises(ends):
+            pipeline.run(run_id="r")
+        assert pipeline.resume("r").results["load"] == "loaded"
+        assert keys == ["day-7", "day-7"]
+        assert list(engine.inbox) == []
+
+
+@pytest.mark.req("PL-06")
 def test_a_stage_guarded_by_outbox_and_state_store(place):
     """Effect, message and record are one transaction: an attempt that fails leaves nothing."""
     database = place.folder / "runs.db"
