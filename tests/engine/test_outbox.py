@@ -716,5 +716,6 @@ def test_an_operator_acts_on_the_item_of_a_message_that_another_has_replayed(out
         engine.outbox.replay("a", by="ben")
         assert len(published(engine)) == 1
         answer = engine.inbox.act(item.id, "retry", by="ann", proof="correct horse battery")
-        assert answer.item.result == "nothing was changed: the message is not dead any more"
+        assert not answer.won
+        assert answer.item.result == "the message was replayed by ben"
         assert published(engine) == []
