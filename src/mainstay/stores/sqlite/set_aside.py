@@ -113,7 +113,7 @@ def _inode(found: os.stat_result) -> Inode:
     return found.st_dev, found.st_ino
 
 
-_OPENED = "a connection has opened the new file with it"
+_OPENED = "a connection has the new file open, and perhaps that log with it"
 _ADVICE = (
     "the file was replaced while it was in use, and the write-ahead log of the one before is still"
     " beside it: {why}. End all processes that use it, remove its -wal and -shm, put the copy in"
