@@ -709,6 +709,25 @@ def test_a_group_is_given_up_on_if_a_member_was():
     assert other.calls == 1
 
 
+def test_a_group_that_is_named_itself_is_given_up_on_if_a_member_was():
+    """Who retries a group repeats each member, also one whose own type is not named."""
+    service, other = Service(), Service()
+
+    @attempts(4, retry_on=ExceptionGroup)
+    def job(inner):
+        failures = []
+        for call in (inner, other):
+            try:
+                call()
+            except ConnectionError as error:
+                failures.append(error)
+        raise ExceptionGroup("both", failures)
+
+    assert calls_of(lambda: job(POLICY(service)), service) == 3
+    assert other.calls == 1
+    assert calls_of(lambda: job(other), other) == 1 + 8
+
+
 def test_a_group_without_such_a_member_is_retried():
     """Of what was given up on, only the context is left."""
     service, other = Service(), Service()
