@@ -48,8 +48,9 @@ class IdempotencyManager:
         store: a URL or a Store; `memory://` forgets with the process, `sqlite:///file.db` and
             `nats://...` survive a restart and a kill.
         ttl: seconds for which a result is kept.
-        sinks: what receives an `idempotency` event for each hit and each record, such as an
-            AuditLog; by default the log, named `mainstay`.
+        sinks: what receives an `idempotency` event for each hit and each record; by default the
+            log, named `mainstay`. By itself a manager has no engine, and so no audit log: give it
+            one. That of a RetryManager has the audit log of its engine.
 
     >>> import asyncio
     >>> async def main():
