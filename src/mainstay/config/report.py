@@ -94,7 +94,7 @@ def nearest(word: object, known: Collection[str]) -> str:
     >>> nearest("maxAtempts", ["maxAttempts", "backoff"]), nearest("x", ["maxAttempts"])
     ('maxAttempts', '')
 
-    A file may be somebody else's, and to compare takes the product of the lengths: long words have
+    A file may be another user's, and to compare takes the product of the lengths: long words have
     no suggestion, nor have words of a file with very many names.
     """
     word = str(word).lower()

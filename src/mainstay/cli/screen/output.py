@@ -1,7 +1,7 @@
 """Plain text and JSON to stdout, without secrets. Tables and live displays are in console.py.
 
 Whatever is written may hold a text from elsewhere: a key of a file, a name, the text of an error.
-So each line is shielded here, after redaction, and not only where somebody has thought of it.
+So each line is shielded here, after redaction, and not only where its author has thought of it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def list_(folders: tuple[str, ...], as_json: bool) -> None:
     """Show the files of events that could not be delivered.
 
     A sealed file is delivered by the next process with the same destination. One that is not sealed
-    was written by an earlier version, or by somebody else: it waits for `mainstay spill adopt`.
+    was written by an earlier version, or by another user: it waits for `mainstay spill adopt`.
     """
     found = _found(folders)
     if as_json:

@@ -4,7 +4,7 @@ A key is found where its table's header and `key = ` stand as they usually do. W
 inline table or an array has the line of the key before it. If a key is not found, its line is
 unknown, and no message gives one.
 
-A file may be somebody else's. The reader of the standard library needs time that grows with the
+A file may be another user's. The reader of the standard library needs time that grows with the
 square of the parts of a dotted key, and Python refuses long numbers with an error of its own: so
 keys are looked at before they are read, and numbers and nesting are bounded as in YAML.
 """

@@ -47,7 +47,7 @@ _CODES: dict[str | int, Row] = {
     "skill_name_taken": _TAKEN,
     "skill_read_blocked_undecryptable": Row(Kind.PERMANENT, "no key decrypts the skill"),
     "slack_channel_set_up_settings_conflict": Row(
-        Kind.PERMANENT, "done in part, and changed by somebody else since"
+        Kind.PERMANENT, "done in part, and changed by another user since"
     ),
     "registration_pending": Row(Kind.OVERLOAD, "stored, and not usable yet", ambiguous=True),
 }

@@ -26,7 +26,7 @@ _UNAVAILABLE = Row(Kind.OVERLOAD, "JetStream is not available at present")
 _FAILED = Row(Kind.TRANSIENT, "the server failed, maybe after it had stored it", ambiguous=True)
 _FULL = Row(Kind.OVERLOAD, "the stream is full, or the server's memory or disk is")
 _OFFLINE = Row(Kind.OVERLOAD, "no server of the stream or the consumer is there at present")
-_CHANGED = Row(Kind.PERMANENT, "somebody else has written since: it must be read again")
+_CHANGED = Row(Kind.PERMANENT, "another client has written since: it must be read again")
 _NO_JETSTREAM = Row(Kind.PERMANENT, "the server or the account is without JetStream")
 _LEADER = Row(Kind.TRANSIENT, "another server is becoming the leader")
 

@@ -95,7 +95,7 @@ _CODES: dict[str | int, Row] = {
     11000: _DUPLICATE,
     11001: _DUPLICATE,
     11600: _ENDING,  # InterruptedAtShutdown
-    11601: Row(Kind.PERMANENT, "somebody has stopped the operation", ambiguous=True),
+    11601: Row(Kind.PERMANENT, "the operation was killed by a command", ambiguous=True),
     11602: _ENDING,  # InterruptedDueToReplStateChange
     12582: _DUPLICATE,
     13388: _STALE,  # StaleConfig

@@ -75,7 +75,7 @@ ROWS: dict[str | int, Row] = {
     "42501": Row(Kind.AUTH, "the user lacks a privilege"),
     "44*": Row(Kind.PERMANENT, "a view's WITH CHECK OPTION refuses the data"),
     "53*": Row(Kind.OVERLOAD, "the server lacks a resource"),
-    "53100": Row(Kind.PERMANENT, "the server's disk is full until somebody makes room"),
+    "53100": Row(Kind.PERMANENT, "the server's disk is full until space is freed"),
     "53200": Row(Kind.OVERLOAD, "the server is out of memory"),
     "53300": Row(Kind.OVERLOAD, "the server has too many connections"),
     "53400": Row(Kind.PERMANENT, "the statement needs more than a setting of the server allows"),
