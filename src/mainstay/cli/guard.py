@@ -17,7 +17,6 @@ from mainstay.cli.app import app
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
 from mainstay.cli.screen.output import write_error, write_json_error
-from mainstay.runtime.reports.known_secrets import know_environment
 from mainstay.runtime.reports.logs import print_warnings
 
 if TYPE_CHECKING:
@@ -29,12 +28,21 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _accept_any_text()
         print_warnings()
-        know_environment()
+        _know_secrets(arguments)
         code = _invoke(list(arguments))
         _flush()
         return code
     except BaseException as error:
         return _end(error, as_json=asks_for_json(list(arguments)))
+
+
+def _know_secrets(arguments: Sequence[str]) -> None:
+    """Has the screens hide what the environment holds; help and version have nothing to hide."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if own and not {"--help", "-h", "--version"}.intersection(own):
+        from mainstay.runtime.reports.known_secrets import know_environment
+
+        know_environment()
 
 
 def _invoke(arguments: list[str]) -> int:

@@ -14,7 +14,6 @@ from mainstay.cli.options import example, json_option
 from mainstay.cli.outbox.show import outbox_option, outbox_url, plain, row, when
 from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.screen.progress import Watch
-from mainstay.drivers.inbox.private_store import private_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +162,8 @@ def _act(  # noqa: PLR0913 -- the options of a command
     with opened(looks=dry_run, outbox=outbox_url()) as engine:
         found = _find(engine, ids, topic, aggregate, error)
         if not dry_run:
+            from mainstay.drivers.inbox.private_store import private_owner  # not for --help
+
             is_open = engine.operators.is_empty and not who
             by = private_owner(engine.store) if is_open else who or ""
             proof = None if is_open else proof_of(who, key_file, secret_file)
