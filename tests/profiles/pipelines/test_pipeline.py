@@ -111,6 +111,7 @@ def test_a_keyed_stage_whose_process_ended_in_it_runs_again(place, ends):
         pipeline = place.pipeline(engine, keyed)
         with pytest.raises(ends):
             pipeline.run(run_id="r")
+        engine.pipelines.close()
         assert pipeline.resume("r").results["load"] == "loaded"
         assert keys == ["day-7", "day-7"]
         assert list(engine.inbox) == []
