@@ -411,6 +411,7 @@ def test_a_server_that_is_killed_while_it_is_asked(server, proxy, category):
             proxy.drop_replies()
             task = asyncio.ensure_future(asking)
             while await arrived() == 0:  # noqa: ASYNC110 -- another process counts
+                assert not task.done(), task
                 await asyncio.sleep(0.005)
             server.kill()
             with pytest.raises(RetryError) as caught:
