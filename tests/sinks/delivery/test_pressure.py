@@ -86,6 +86,17 @@ def test_few_calls_get_a_turn_while_the_thread_stands_still(hand, stall):
     assert queued < 1.6 * half
 
 
+def test_a_batch_that_was_late_costs_no_turns_once_it_is_delivered(hand):
+    """Those that come later wait by the pace, not for what the stall has added."""
+    made = paced(0.0001, fill=1.6)
+    made.delivered(1_000, 0.1)
+    hand.now += 0.8
+    waits = [made.turn() for _ in range(400)]
+    made.delivered(1_000, 0.1)
+    assert waits[-1] > 0.2
+    assert made.turn() <= 400 * 0.0001 * 1.6 * 1.01
+
+
 def test_nobody_waits_in_virtual_time():
     """The thread works in real time: a virtual wait would gain nothing."""
     made = Pressure()

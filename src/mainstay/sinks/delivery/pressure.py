@@ -42,7 +42,8 @@ class Pressure:
     """
 
     __slots__ = (
-        "_come", "_entries", "_lock", "_moved", "_next", "_pace", "_weight", "held", "is_high",
+        "_come", "_entries", "_late", "_lock", "_moved", "_next", "_pace", "_weight", "held",
+        "is_high",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -57,6 +58,8 @@ class Pressure:
         self._entries = _BATCH
         self._weight = 1.0
         self._next = 0.0
+        self._late = 0.0
+        """By how much the next turn is later because the batch under way is late."""
         self._come = 0
         self._moved = SYSTEM.monotonic()
 
@@ -73,16 +76,18 @@ class Pressure:
                 return 0.0
             wait = max(0.0, self._next - now)
             if wait < MOST:
-                self._next = now + wait + self._spacing(now) * self._weight
+                late = self._lateness(now) * self._weight
+                self._late += late
+                self._next = now + wait + self._pace * self._weight + late
             self._come += 1
             if self._come % self._one_of():
                 return 0.0
             self.held += 1
             return min(wait, MOST)
 
-    def _spacing(self, now: float) -> float:
-        """Seconds for an entry: the pace, or more if the batch under way is late by now."""
-        return max(self._pace, (now - self._moved) / self._entries)
+    def _lateness(self, now: float) -> float:
+        """Seconds for an entry beyond the pace, if the batch under way is late by now."""
+        return max(0.0, (now - self._moved) / self._entries - self._pace)
 
     def _one_of(self) -> int:
         """One of how many calls sleeps."""
@@ -105,8 +110,11 @@ class Pressure:
         self._moved = SYSTEM.monotonic()
 
     def delivered(self, entries: int, seconds: float) -> None:
-        """The thread has delivered a batch."""
-        self._moved = SYSTEM.monotonic()
+        """The thread has delivered a batch: it is late no longer."""
+        with self._lock:
+            self._moved = SYSTEM.monotonic()
+            self._next -= self._late
+            self._late = 0.0
         if entries:
             self._entries = max(entries, _BATCH)
             self._pace += _SHARE * (seconds / entries - self._pace)
