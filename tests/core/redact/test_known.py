@@ -76,6 +76,11 @@ def test_lines_of_a_secret_are_hidden_one_by_one():
         secrets=["-----BEGIN IT-----\nMIIEowIBAAKCAQEA7\nand so on\n-----END IT-----"]
     )
     assert redact.text("  | MIIEowIBAAKCAQEA7\n  | and so on") == "  | [redacted]\n  | and so on"
+    wordy = Redactor(
+        secrets=["-----BEGIN IT-----\nwords that anybody may write\nMIIEowIBAAKCAQEA7"]
+    )
+    for text in ("words that anybody may write", "no line -----BEGIN IT----- was found"):
+        assert wordy.text(text) == text
 
 
 @pytest.mark.parametrize(

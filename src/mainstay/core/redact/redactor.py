@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 LONGEST = 100_000
 """Characters of a text; a longer one is cut, since nothing passes unseen."""
 
-_KEPT = LONGEST - 1000
-"""What is left of a longer text: marks are longer than some secrets, and need room."""
+_ROOM = 1000
+"""By how much less is left of a longer text: marks are longer than some secrets."""
+_LOOKED_AT = 2 * LONGEST
+"""Characters that known values are looked for in: what is cut off behind them needs no look."""
 _EDGE = 8000
 _CUT = " [cut]"
 _ROUNDS = 5
@@ -160,7 +162,7 @@ class Redactor(Value):
     def _settled(self, text: str) -> str:
         """The text after as many rounds as find something."""
         for _ in range(_ROUNDS):
-            before, text = text, self._once(_cut(self._without_known(text)))
+            before, text = text, self._once(_cut(self._without_known(_cut(text, _LOOKED_AT))))
             if text == before:
                 break
         return text
@@ -259,12 +261,13 @@ def _is_login(name: UserValue) -> bool:
 _KINDS: tuple[type, ...] = (list, tuple, set, frozenset)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int = LONGEST) -> str:
     """The text as far as it is looked at, without the word at the edge: half a key is one too."""
-    if len(text) <= LONGEST:
+    if len(text) <= longest:
         return text
-    edge = max(text.rfind(char, _KEPT - _EDGE, _KEPT) for char in " \n\t\"'<>,;&(){}")
-    return text[: max(edge, _KEPT - _EDGE)] + _CUT
+    kept = longest - _ROOM
+    edge = max(text.rfind(char, kept - _EDGE, kept) for char in " \n\t\"'<>,;&(){}")
+    return text[: max(edge, kept - _EDGE)] + _CUT
 
 
 def _replaced(pattern: re.Pattern[str], text: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 
-from mainstay.core.redact.exact.rarity import is_rare
+from mainstay.core.redact.exact.rarity import LEAST, is_rare
+from mainstay.core.redact.plain import is_random
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def notations(value: str) -> set[str]:
         found |= {ascii(value)[1:-1], "".join(map(_in_ascii, value))}
     lines = value.splitlines()
     if len(lines) > 1:
-        found |= {line for line in lines if is_rare(line)}
+        found |= {line for line in lines if is_rare(line) and is_random(line, LEAST, is_named=True)}
         found |= {"\r\n".join(lines), " ".join(lines)}
     return found
 
