@@ -287,10 +287,14 @@ def test_a_statement_that_is_its_own_transaction(postgres):
     assert ids(postgres.table) == list("12345")
 
 
-def test_a_commit_of_the_usual_kind_writes_each_row_once(postgres):
+@pytest.mark.parametrize(
+    "commit",
+    ["COMMIT", " end ;", "Commit Work", "COMMIT AND NO CHAIN", "/* route='x' */ COMMIT /* y */"],
+)
+def test_a_commit_writes_each_row_once(postgres, commit):
     """What is done for early checks costs a commit nothing."""
     with psycopg.connect(postgres.url) as one:
         adds(one, "a1", "a2")
-        one.commit()
+        one.execute(commit)
         query = "SELECT count(*) FROM mainstay_outbox WHERE fired_at IS NOT NULL"
         assert one.execute(query).fetchone() == (0,)

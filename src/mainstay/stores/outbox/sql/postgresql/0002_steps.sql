@@ -14,8 +14,10 @@ BEGIN
     IF NEW.aggregate IS NULL THEN
         RETURN NULL;
     END IF;
-    IF pg_catalog.lower(pg_catalog.btrim(pg_catalog.current_query(), E' ;\n'::text))
-            IS DISTINCT FROM 'commit'::text
+    IF NOT pg_catalog.texticregexeq(
+            pg_catalog.current_query(),
+            '^\s*(/\*[^*]*\*/\s*)*(commit|end)(\s+(work|transaction))?(\s+and\s+(no\s+)?chain)?'
+            '[\s;]*(/\*[^*]*\*/[\s;]*)*$'::text)
         AND NEW.fired_at IS DISTINCT FROM pg_catalog.statement_timestamp()
     THEN
         EXECUTE 'SET CONSTRAINTS '::text || pg_catalog.quote_ident(TG_TABLE_SCHEMA::text)
