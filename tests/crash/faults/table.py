@@ -144,7 +144,10 @@ class Totals:
         head, *rows = [" | ".join(row) for row in self.rows()]
         rule = " | ".join(["---", *["--:"] * (len(STORES) + 1)])
         table = [f"| {line} |" for line in (head, rule, *rows)]
-        found = "No property was violated." if self.is_whole else f"Violated: {self.properties()}."
+        broken = [
+            f"{name.replace('_', ' ')}, {n} times" for name, n in self.properties().items() if n
+        ]
+        found = f"Violated: {'; '.join(broken)}." if broken else "No property was violated."
         used = ", ".join(f"{name} {number}" for name, number in versions().items())
         return "\n".join(
             [
