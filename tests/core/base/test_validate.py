@@ -1,12 +1,13 @@
 """Checks on values: each names the field, the value and what is allowed."""
 
 import math
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
+from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker, positive_seconds
 from mainstay.errors import PolicyError
 
 
@@ -180,3 +181,17 @@ def test_an_object_of_another_class_is_noted():
     check.instance("name", 3, str)
     allowed = [(problem.field, problem.allowed) for problem in check.problems]
     assert allowed == [("count", "an int, such as 7"), ("name", "a str")]
+
+
+@pytest.mark.parametrize("value", [5, 5.0, timedelta(seconds=5)])
+def test_a_length_of_time_that_is_more_than_none(value):
+    """In seconds, or as a timedelta."""
+    assert positive_seconds("Cache", "ttl", value) == 5.0
+
+
+@pytest.mark.parametrize("value", [0, -1.0, timedelta(0), "5", math.nan, None])
+def test_no_length_of_time_is_refused_with_its_name(value):
+    """The error has what it was given to, the field and the value."""
+    with pytest.raises(PolicyError, match="Cache") as caught:
+        positive_seconds("Cache", "ttl", value)
+    assert "ttl" in str(caught.value)

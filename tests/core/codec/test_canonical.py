@@ -551,3 +551,11 @@ def test_one_value_in_two_places_is_no_cycle():
     """Sharing is not a cycle."""
     shared = [1]
     assert text([shared, {"a": shared}, (shared, shared)]) == '[[1],{"a":[1]},[[1],[1]]]'
+
+
+@pytest.mark.parametrize("arguments", [{"name": "\ud800"}, {"a": ["\udfff"], "b": 1}])
+def test_half_a_character_is_refused_by_its_place(arguments):
+    """UTF-8 has none; names of files have them."""
+    for made in (fingerprint, named_fingerprint):
+        with pytest.raises(UsageError, match="lone surrogate"):
+            made(arguments)

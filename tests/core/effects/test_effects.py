@@ -1,6 +1,7 @@
 """Results, contexts, the taxonomy and the settings of effects: data in, decisions out."""
 
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from mainstay.core.effects.settings import (
     client_options,
     curve,
     policy_fields,
+    seconds_given,
     status_fields,
 )
 from mainstay.core.effects.taxonomy import FINAL, RETRYABLE, STATUSES, infra_name
@@ -310,3 +312,10 @@ def test_a_contract_has_the_bounds_of_the_parameter_table():
         )  # fmt: skip
     assert len(refused.value.problems) == 5
     assert OrchestratorContract().most_attempts == 3
+
+
+def test_a_timedelta_is_read_where_a_field_holds_seconds():
+    """As it is elsewhere, by its name."""
+    five = timedelta(seconds=5)
+    assert seconds_given(five, SimpleNamespace(field_name="initial_delay_seconds")) == 5.0
+    assert seconds_given(five, SimpleNamespace(field_name="max_attempts")) is five

@@ -142,6 +142,10 @@ SENTENCES = [
         "pay: retry of exhausted 3f2a was carried out: released",
     ),
     (
+        events.InboxClosed(result="it was replayed by ben", **ITEM),
+        "pay: exhausted 3f2a was closed: it was replayed by ben",
+    ),
+    (
         events.OperatorRefused(operator="eve", about="act", reason="the name is locked"),
         "pay: eve was refused (act): the name is locked",
     ),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mainstay.core.base.change import KEEP
 from mainstay.core.base.clock_jumps import ClockView, Jump
 from mainstay.core.idempotency.purge import gone_on, is_due, may_purge, take_turn
+from mainstay.core.idempotency.record import Record, RecordState, encode
 
 EVERY = 60.0
 
@@ -105,3 +106,10 @@ def test_a_chain_of_processes_knows_what_one_that_watched_knows(moments):
         jumps, change = gone_on(value, now, view(uptime))
         value = value if change is KEEP else change.value
         assert sum(jump.by for jump in jumps) == pytest.approx(by_hand, abs=1e-3)
+
+
+def test_a_record_without_the_time_for_which_it_is_kept_goes_by_its_expiry():
+    """As versions before that time have written it."""
+    value = encode(Record(RecordState.SUCCEEDED, "f", "me", 1, 1, 1000.0, expires=1500.0))
+    assert may_purge("records", value, 1500.0, 1500.0, view(0.0))
+    assert not may_purge("records", value, 1500.0, 1500.0, view(0.0, Jump(1000.0, DAY)))

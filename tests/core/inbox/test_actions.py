@@ -17,6 +17,7 @@ from mainstay.core.inbox.actions import (
     close,
     is_json,
     problem_with,
+    resolve,
 )
 from mainstay.core.inbox.items import ACTIONS, Item, decode, encode, put
 
@@ -231,3 +232,19 @@ def test_only_those_who_are_named_may_decide():
     change, answer = act(encode(item), "abandon", "bob", "no", "", 1, now=5.0)
     assert (change, answer.text) == (KEEP, "only ann, zoe may decide about it")
     assert act(encode(item), "abandon", "zoe", "no", "", 1, now=5.0)[1].won
+
+
+def test_an_open_item_whose_matter_was_resolved_elsewhere_is_closed():
+    """With the reason, once; whoever acts on it later finds that."""
+    change, item = resolve(encode(ITEM), "it was replayed by ben", now=5.0)
+    assert decode(change.value) == item
+    assert (item.status, item.result, item.revision) == ("closed", "it was replayed by ben", 4)
+    assert resolve(change.value, "again", now=6.0) == (KEEP, None)
+    assert act(change.value, "retry", "ann", "", "", 3, 7.0)[0] is KEEP
+
+
+def test_a_decided_item_is_closed_by_its_decision_alone():
+    """Nor is one that is gone."""
+    decided, _ = acted()
+    assert resolve(decided.value, "it was replayed", now=6.0) == (KEEP, None)
+    assert resolve(None, "it was replayed", now=6.0) == (KEEP, None)
