@@ -6,10 +6,10 @@ The environment is read once, when the first text is to be shown.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from mainstay.core.redact.exact.process import PROCESS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
