@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import mainstay.integrations.errors.httpx as httpx
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Row, Same, Table
-from mainstay.integrations.errors import httpx
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
