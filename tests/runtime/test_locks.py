@@ -102,9 +102,9 @@ thread.join()
 """
 
 
-def run(code):
+def run(code, *arguments):
     """What a program prints; it must end by itself."""
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -187,6 +187,61 @@ def test_a_module_that_a_thread_imports_is_there_in_the_child():
     What a failing call loads is loaded before the fork.
     """
     assert run(IMPORTING) == ["imported", "redactor"]
+
+
+HALF_IMPORTED = """
+import builtins, os, sys, tempfile, threading, time
+from pathlib import Path
+import mainstay
+from mainstay.runtime import fork
+
+folder, name = Path(tempfile.mkdtemp()), sys.argv[1]
+builtins.begun, builtins.go_on = threading.Event(), threading.Event()
+wait = "import builtins; builtins.begun.set(); builtins.go_on.wait(20); value = 42"
+folder.joinpath("slow.py").write_text(wait)
+sys.path.insert(0, str(folder))
+mainstay.__path__.append(str(folder))
+
+class Importing:
+    def begin(self):
+        self.thread = threading.Thread(target=__import__, args=[name])
+        self.thread.start()
+        begun.wait()
+    def go_on(self):
+        go_on.set()
+
+importing = Importing()
+if name == "slow":
+    importing.begin()
+else:
+    fork.around_fork(importing, Importing.begin, Importing.go_on)
+pid = os.fork()
+if pid == 0:
+    go_on.set()
+    __import__(name)
+    print("imported", sys.modules[name].value, flush=True)
+    os._exit(0)
+for _ in range(1000):
+    if os.waitpid(pid, os.WNOHANG)[0]:
+        break
+    time.sleep(0.01)
+else:
+    os.kill(pid, 9)
+    print("hangs")
+go_on.set()
+importing.thread.join()
+print("and here", sys.modules[name].value)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("name", ["slow", "mainstay.slow"])
+def test_a_child_imports_anew_what_a_thread_of_its_parent_had_begun_to_import(name):
+    """A module of somebody else's, for which no fork waits; and one of ours, begun after the wait.
+
+    In the child no thread goes on with it, and Python would wait for ever for its lock.
+    """
+    assert run(HALF_IMPORTED, name) == ["imported", "42", "and", "here", "42"]
 
 
 TWO = """

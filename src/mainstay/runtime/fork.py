@@ -283,8 +283,8 @@ _AWAITED = {"mainstay", *sys.stdlib_module_names}
 def _finish_imports() -> None:
     """Waits for imports that other threads have begun: of this package, or of Python's library.
 
-    The child would wait for ever for the lock of such a module. What a call may load is loaded
-    here, since a thread may need it at any moment.
+    The child would have to import such a module anew, beside what it has done so far. What a call
+    may load is loaded here, since a thread may need it at any moment.
     """
     begun = [name for name, found in list(sys.modules.items()) if _is_begun(name, found)]
     for name in (*LOADED_LATER, *begun):
@@ -292,6 +292,21 @@ def _finish_imports() -> None:
             __import__(name)
         except Exception:  # noqa: S112 -- the thread that has begun it reports it
             continue
+
+
+def _drop_imports() -> None:
+    """In a forked child: forgets the imports that other threads of its parent had begun.
+
+    No thread of the child goes on with them, and it would wait for ever for the lock of such a
+    module. This one, without the lock and the unfinished module, imports it anew.
+    """
+    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    for name, reference in list(locks.items()):
+        owner = getattr(reference(), "owner", None)
+        if owner is not None and owner != get_ident():
+            del locks[name]
+            if _is_unfinished(sys.modules.get(name)):
+                del sys.modules[name]
 
 
 def _find_temporary_folder() -> None:
@@ -330,9 +345,12 @@ def _logging_unlocked() -> Iterator[None]:
 
 
 def _is_begun(name: str, module: object) -> bool:
-    spec = getattr(module, "__spec__", None)
     is_awaited = name.partition(".")[0] in _AWAITED  # others may wait for what this thread does
-    return is_awaited and getattr(spec, "_initializing", False)
+    return is_awaited and _is_unfinished(module)
+
+
+def _is_unfinished(module: object) -> bool:
+    return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
 def _after_in_parent() -> None:
@@ -349,6 +367,7 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     for each in (_forking, _resetting, *_every_lock()):
         _make_anew(each)
+    _drop_imports()
     PROCESS.begin(had_hooks=PROCESS.is_prepared and PROCESS.forking == get_ident())
     _call_each(_resets)
 

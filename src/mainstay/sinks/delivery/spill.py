@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
 
 LOCK = "lock"
+_SHA256 = "_sha2" if sys.version_info >= (3, 12) else "_sha256"
 LARGEST = 256 << 20
 """The most bytes of a file."""
 LEVELS = 3
@@ -320,9 +322,9 @@ def _safe(name: str) -> str:
 
 def _sha256(text: str) -> str:
     """By a module of Python's own: hashlib loads OpenSSL, and most processes spill nothing."""
-    for module in ("_sha2", "_sha256"):  # since 3.12, in 3.11
-        with suppress(ImportError):
-            return str(import_module(module).sha256(text.encode()).hexdigest())
+    with suppress(ImportError):  # a build without it
+        made = import_module(_SHA256).sha256(text.encode())
+        return str(made.hexdigest())
     import hashlib
 
     return hashlib.sha256(text.encode()).hexdigest()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import PROCESS, leave_to_parent
+from mainstay.runtime.fork import PROCESS, leave_to_parent, reset_in_child
 from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.options import options_of
 
@@ -103,6 +103,7 @@ class RedisStore:
         self._spaces: set[str] = set()
         self._clock = StoreClock(self.url)
         self._begin()
+        reset_in_child(self, RedisStore._reset)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class RedisStore:
     def close(self) -> None:
         """Closes every connection; those of other event loops too."""
         self.is_closed = True
-        self._leave_inherited()
+        PROCESS.notice()
         self._client.connection_pool.disconnect()
         self._loops.close()
 
@@ -361,7 +362,6 @@ class RedisStore:
 
     def _begin(self) -> None:
         """Clients without a connection; they connect when they are used."""
-        self._pid = PROCESS.pid
         self._client: Any = blocking_client(self._address, self.pool, self.timeout)
         self._write_locks = WriteLocks(threading.Lock)
         self._loops = LoopClients(self._async_client)
@@ -370,15 +370,14 @@ class RedisStore:
         return async_client(self._address, self.pool, self.timeout)
 
     def _make_ready(self, what: str) -> None:
-        """A forked child has connections of its own, and leaves its parent's alone."""
         if self.is_closed:
             raise StoreUnavailable(self.url, what, "it was closed")
-        self._leave_inherited()
+        PROCESS.notice()
 
-    def _leave_inherited(self) -> None:
-        if self._pid != PROCESS.pid:
-            leave_to_parent((self._client, self._loops))
-            self._begin()
+    def _reset(self) -> None:
+        """A forked child has connections of its own, and leaves its parent's alone."""
+        leave_to_parent((self._client, self._loops))
+        self._begin()
 
 
 def _setting_of(answer: Any, otherwise: str) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable, ValueTooLarge
-from mainstay.runtime.fork import make_rlock
+from mainstay.runtime.fork import load_before_fork, make_rlock
 from mainstay.stores.group_commit import Writer, answer_of
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     Done = TypeVar("Done")
 
+load_before_fork("mainstay.stores.sqlite.purging")  # loaded by a background thread
+load_before_fork("mainstay.stores.sqlite.space")
 _LOOK_EVERY = 0.1
 """Seconds after which a reading looks again at which file has the name, as each write does."""
 _NO_HINT = b"no hint"
