@@ -333,12 +333,28 @@ def test_autocommit_is_refused_by_sqlalchemy(path):
             for_sqlalchemy.run_transaction(source, pytest.fail, policy=POLICY)
 
 
+def test_a_driver_of_sqlite_in_autocommit_is_refused_unless_an_event_begins(path):
+    """The event is SQLAlchemy's own recipe for SQLite, whose driver begins too late."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}", connect_args={"isolation_level": None})
+    sources = (engine, sessionmaker(engine))
+    run = for_sqlalchemy.run_transaction
+    for source in sources:
+        with pytest.raises(mainstay.UsageError, match="in autocommit"):
+            run(source, pytest.fail, policy=POLICY)
+    sqlalchemy.event.listen(engine, "begin", lambda used: used.exec_driver_sql("BEGIN"))
+    one = sqlalchemy.text("SELECT 1")
+    for source in sources:
+        assert run(source, lambda used: used.execute(one).scalar(), policy=POLICY) == 1
+    engine.dispose()
+
+
 def test_so_is_autocommit_of_the_driver(postgres_url):
     """A connection knows it, and SQLAlchemy does not; an option may turn it off."""
     url, options = scheme(postgres_url, "psycopg"), {"connect_args": {"autocommit": True}}
     engine = sqlalchemy.create_engine(url, **options)
-    with pytest.raises(mainstay.UsageError, match="in autocommit"):
-        for_sqlalchemy.run_transaction(engine, pytest.fail, policy=POLICY)
+    for source in (engine, sessionmaker(engine), Session(engine)):
+        with pytest.raises(mainstay.UsageError, match="in autocommit"):
+            for_sqlalchemy.run_transaction(source, pytest.fail, policy=POLICY)
     engine.dispose()
     engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
     usual = engine.execution_options(isolation_level="SERIALIZABLE")

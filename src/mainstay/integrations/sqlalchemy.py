@@ -27,6 +27,7 @@ from mainstay.core.base.attributes import add_note
 from mainstay.core.known.codes import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.errors import UsageError
+from mainstay.integrations.autocommit import sqlalchemy_commits
 from mainstay.integrations.sqlalchemy_connect import ConnectTimeout, bounded, limit_connecting
 from mainstay.integrations.transactions import (
     Runs,
@@ -178,6 +179,7 @@ def _once(used: Any, function: Callable[[Any], R], runs: Runs, number: int) -> R
     own = _Own()
     try:
         with ExitStack() as bounds, used.begin() as transaction:
+            _refuse_autocommit_of_driver(used)
             bounds.enter_context(_bounded(used))  # and limits a rollback too
             with own:
                 value = function(used)
@@ -199,6 +201,7 @@ async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs,
     own = _Own()
     try:
         async with AsyncExitStack() as bounds, used.begin() as transaction:
+            await used.run_sync(_refuse_autocommit_of_driver)
             await bounds.enter_async_context(_abounded(used))
             with own:
                 value = await function(used)
@@ -218,23 +221,32 @@ async def _aonce(used: Any, function: Callable[[Any], Awaitable[R]], runs: Runs,
 def _refuse_autocommit(used: Session | Connection) -> None:
     """Refuses what would leave the statements of a failed attempt applied: nothing is rolled back.
 
-    SQLAlchemy knows what it was asked for; what a driver was, only its connection does.
+    SQLAlchemy knows what it was asked for, before it connects.
     """
     try:
         bind = used.get_bind() if isinstance(used, Session) else used
     except UnboundExecutionError:  # a session that has several, and chooses by the statement
         return
     on_connect = getattr(bind.dialect, "_on_connect_isolation_level", None)
-    asked = bind.get_execution_options().get("isolation_level", on_connect) == "AUTOCOMMIT"
-    if not asked and isinstance(bind, sqlalchemy.Connection) and bind.dialect.name != "sqlite":
-        asked = getattr(bind.connection.driver_connection, "autocommit", None) is True
-    if asked:
-        raise UsageError(
-            "the engine or connection is in autocommit: each statement would be a transaction of"
-            " its own, and stay applied if a later one fails",
-            hint="hand over one without isolation_level='AUTOCOMMIT', such as"
-            " engine.execution_options(isolation_level='READ COMMITTED')",
-        )
+    if bind.get_execution_options().get("isolation_level", on_connect) == "AUTOCOMMIT":
+        raise _in_autocommit()
+
+
+def _refuse_autocommit_of_driver(used: Session | Connection) -> None:
+    """The same for what a driver was asked for, which only its connection knows."""
+    connection = _connection(used)
+    if connection is not None and sqlalchemy_commits(connection):
+        raise _in_autocommit()
+
+
+def _in_autocommit() -> UsageError:
+    return UsageError(
+        "the engine or connection is in autocommit: each statement would be a transaction of"
+        " its own, and stay applied if a later one fails",
+        hint="hand over one without isolation_level='AUTOCOMMIT', such as"
+        " engine.execution_options(isolation_level='READ COMMITTED'), whose driver was not asked"
+        " for autocommit either",
+    )
 
 
 class _Own:

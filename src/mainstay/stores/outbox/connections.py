@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mainstay.errors import StoreError, UsageError
+from mainstay.integrations.autocommit import sqlalchemy_commits, sqlite_commits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,15 +103,9 @@ def _known(connection: Any) -> Callable[[Any], CallerConnection]:
 
 
 def _of_sqlite3(connection: Any) -> CallerConnection:
-    if _sqlite_commits(connection):
+    if sqlite_commits(connection):
         raise _no_transaction('connection.execute("BEGIN")')
     return CallerConnection(connection, "sqlite", _on_sqlite3)
-
-
-def _sqlite_commits(connection: Any) -> bool:
-    """Whether a connection of sqlite3 or aiosqlite commits each statement."""
-    commits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
-    return commits and not connection.in_transaction
 
 
 def _on_sqlite3(connection: Any, statement: str, values: Values) -> Rows:
@@ -201,31 +196,13 @@ def _of_sqlalchemy(connection: Any) -> CallerConnection:
 
 def _check_sqlalchemy(connection: Any) -> None:
     """Begins what the first statement would begin, if the driver has no transaction under way."""
-    if not _commits(connection):
+    if not sqlalchemy_commits(connection):
         return
     begun = None if connection.in_transaction() else connection.begin()  # an event may send BEGIN
-    if begun is None or _commits(connection):
+    if begun is None or sqlalchemy_commits(connection):
         if begun is not None:
             begun.rollback()
         raise _no_transaction("with engine.begin() as connection:, without AUTOCOMMIT")
-
-
-def _commits(connection: Any) -> bool:
-    """Whether the driver's connection commits each statement, however that was set.
-
-    `isolation_level` of an engine, options of a connection, arguments of the driver and events are
-    all ways to that; a transaction that was begun by hand is one all the same.
-    """
-    pooled = connection.connection
-    driver = pooled.driver_connection
-    if connection.dialect.name == "sqlite":
-        return _sqlite_commits(driver)
-    if not getattr(pooled.dbapi_connection, "autocommit", False):
-        return False
-    if hasattr(driver, "is_in_transaction"):  # asyncpg
-        return not driver.is_in_transaction()
-    info = getattr(driver, "info", None)  # of psycopg and psycopg2
-    return info is None or info.transaction_status == 0
 
 
 def _of_session(session: Any) -> CallerConnection:
@@ -249,7 +226,7 @@ def _on_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:
 
 
 async def _on_async_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:
-    if _commits(connection.sync_connection):
+    if sqlalchemy_commits(connection.sync_connection):
         await connection.run_sync(_check_sqlalchemy)
     result = await connection.execute(_text(statement), dict(values))
     return [tuple(row) for row in result] if result.returns_rows else []
