@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import PolicyNotFoundWarning, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 STANDARD = RetryPolicy(name="standard")
 """The built-in policy: 3 attempts, 0.1 s doubled up to 5 s, plus or minus 10 %."""
@@ -40,22 +41,26 @@ class PolicyRegistry:
     ) -> None:
         self._by_name: dict[str, RetryPolicy] = {STANDARD.name: STANDARD}
         own: set[str] = set()
-        for policy in policies:
-            if not isinstance(policy, RetryPolicy):
-                raise UsageError(f"{policy!r} is no RetryPolicy")
+        for policy in _listed(policies):
             if policy.name in own:
                 raise UsageError(f"two policies are named {policy.name!r}")
             own.add(policy.name)
             self._by_name[policy.name] = policy
         self._operations = dict(operations or {})
         for operation, name in (*self._operations.items(), ("default", default)):
-            if name not in self._by_name:
-                known = ", ".join(self._by_name)
-                raise UsageError(
-                    f"{operation}: no policy is named {name!r}", hint=f"known: {known}"
-                )
+            self._check_name(operation, name)
         self.default = self._by_name[default]
         self._found: dict[str, RetryPolicy] = {}
+
+    def _check_name(self, operation: str, name: object) -> None:
+        if isinstance(name, RetryPolicy):
+            raise UsageError(
+                f"{operation}: the name of a policy is expected, not the policy itself",
+                hint=f"give {name.name!r} here, and the policy in policies=[...]",
+            )
+        if name not in self._by_name:
+            known = ", ".join(self._by_name)
+            raise UsageError(f"{operation}: no policy is named {name!r}", hint=f"known: {known}")
 
     def of(self, operation: str) -> RetryPolicy:
         """The policy an operation runs under.
@@ -110,3 +115,15 @@ class PolicyRegistry:
     def operations(self) -> dict[str, str]:
         """Which operations were mapped to which policy."""
         return dict(self._operations)
+
+
+def _listed(policies: Iterable[RetryPolicy]) -> Iterator[RetryPolicy]:
+    """The policies one by one; what is none, or no list of them, is refused."""
+    hint = "give a list of them, such as policies=[RetryPolicy(name='network', max_attempts=5)]"
+    if isinstance(policies, Mapping | str | RetryPolicy):
+        kind = type(policies).__name__
+        raise UsageError(f"policies: a list of RetryPolicy is expected, not a {kind}", hint=hint)
+    for policy in policies:
+        if not isinstance(policy, RetryPolicy):
+            raise UsageError(f"policies: {policy!r} is no RetryPolicy", hint=hint)
+        yield policy
