@@ -9,6 +9,7 @@ import pickle
 import threading
 
 import pytest
+import redis
 
 from mainstay import CircuitOpenError, PolicyError, StoreError, retry
 from mainstay.events import CallRefused
@@ -22,6 +23,7 @@ from mainstay.profiles.clients import (
 from mainstay.sinks.logging import LoggingSink
 from mainstay.sinks.telemetry.records import Recorder
 from mainstay.testing import virtual_time
+from tests.processes import wait_until
 
 
 @pytest.mark.req("CL-06")
@@ -213,6 +215,21 @@ def test_a_circuit_in_redis_outlives_the_process(valkey_url):
     third = CircuitBreaker("s3.get", elsewhere, redis_url=valkey_url)
     assert third.state is CircuitState.CLOSED
     third.close()
+
+
+def test_a_circuit_that_is_closed_leaves_no_connection_to_redis(valkey_url):
+    """It opened the store itself."""
+    config = CircuitBreakerConfiguration(state_persistence="redis")
+    with redis.Redis.from_url(valkey_url) as server:
+
+        def connections():
+            return {client["id"] for client in server.client_list()}
+
+        before = connections()
+        breaker = CircuitBreaker("s3.head", config, redis_url=valkey_url)
+        assert connections() > before
+        breaker.close()
+        wait_until(lambda: connections() <= before, "the connections to be closed")
 
 
 def test_a_circuit_in_redis_must_know_where_that_is(monkeypatch):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import Seconds
     from mainstay.core.circuit.events import CircuitStateChanged
     from mainstay.drivers.call.guard import GuardTicket
+    from mainstay.ports import Store
 
 logger = logs.logger(f"{logs.NAME}.security")
 
@@ -107,10 +108,11 @@ class CircuitBreaker(_CircuitBreaker):
         super().__init__(operation_name, self.config.settings())
         self._failed_at: float | None = None
         self._sharing: Sharing | None = None
+        self._store: Store | None = None
         if self.config.state_persistence == "redis":
-            self._sharing = self._share(redis_url)
+            self._share(redis_url)
 
-    def _share(self, redis_url: str | None) -> Sharing:
+    def _share(self, redis_url: str | None) -> None:
         """Keeps the circuit in Redis, in the background; no call waits for it."""
         redis_url = redis_url or os.environ.get("REDIS_URL")
         if not redis_url:
@@ -119,10 +121,10 @@ class CircuitBreaker(_CircuitBreaker):
                 hint="set REDIS_URL=redis://localhost:6379 in the environment, or give redis_url=",
             )
         sign = "&" if "?" in redis_url else "?"
-        store = open_store(f"{redis_url}{sign}prefix={quote(self.config.redis_key_prefix)}")
-        sharing = Sharing(store, [self], quorum=1)  # in the document it is one circuit for all
-        sharing.start()
-        return sharing
+        self._store = open_store(f"{redis_url}{sign}prefix={quote(self.config.redis_key_prefix)}")
+        # In the document it is one circuit for all.
+        self._sharing = Sharing(self._store, [self], quorum=1)
+        self._sharing.start()
 
     @property
     def failure_count(self) -> int:
@@ -188,5 +190,6 @@ class CircuitBreaker(_CircuitBreaker):
 
         >>> CircuitBreaker("s3.get").close()
         """
-        if self._sharing is not None:
+        if self._sharing is not None and self._store is not None:
             self._sharing.close()
+            self._store.close()
