@@ -128,6 +128,17 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """What a test has left open is found at the end of its file, not by chance in another one."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            gc.collect()
+            gc.freeze()  # what is left is no garbage: the next collection need not walk it
+
+
 @pytest.fixture
 def _collected():
     """An example need not close its database; from 3.13 on Python warns of that in a later test."""

@@ -225,7 +225,16 @@ def another_part(stub, s3, tmp_path):
     part = Answer(206, b"x" * 10, {"Content-Range": "bytes 10-19/20"})
     stub.answers(Answer(200, b"", headers), part)
     config = TransferConfig(multipart_threshold=5, multipart_chunksize=10, use_threads=False)
-    s3.download_file("b", "k", str(tmp_path / "file"), Config=config)
+    left = []  # bodies, which s3transfer neither reads nor closes if the range is wrong
+    s3.meta.events.register(
+        "after-call.s3.GetObject", lambda parsed, **_: left.append(parsed["Body"]), "left"
+    )
+    try:
+        s3.download_file("b", "k", str(tmp_path / "file"), Config=config)
+    finally:
+        s3.meta.events.unregister("after-call.s3.GetObject", unique_id="left")
+        for body in left:
+            body.close()
 
 
 def changed_source(stub, s3, _):
