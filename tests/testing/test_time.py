@@ -9,6 +9,8 @@ import time as real
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, deadline
 from mainstay.runtime import clock
@@ -39,6 +41,26 @@ def test_a_delay_is_exact_wherever_the_real_clock_stands(monkeypatch):
             assert 0.0 <= clock_of() - now <= 0.001
             for delay in (0.25, 1.5, 60.0):
                 assert clock_of() + delay - clock_of() == delay
+
+
+@given(
+    start=st.floats(0.0, 2e9),
+    before=st.lists(st.floats(0.0, 1e4), max_size=4),
+    delay=st.floats(0.0, 1e6),
+    jumps=st.booleans(),
+)
+def test_a_delay_leads_to_the_moment_that_was_computed_for_its_end(start, before, delay, jumps):
+    """To the last bit, on each clock: a circuit that is open for 30 s lets a probe through then."""
+    time = VirtualTime(start)
+    for seconds in before:
+        time.advance(seconds)
+    ends = [read() + delay for read in (time.monotonic, time.steady, time.wall)]
+    if jumps:
+        time.jump_to(ends[0])
+    else:
+        time.advance(delay)
+    assert [time.monotonic(), time.steady()] == ends[:2]
+    assert time.wall() == ends[2] or jumps
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])

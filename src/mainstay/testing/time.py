@@ -45,7 +45,9 @@ class VirtualTime:
     """
 
     def __init__(self, start: float | None = None) -> None:
-        self._start = _begins(_time.monotonic()) if start is None else start
+        # Moments, not a beginning and what has passed: the moment that a sum of now and a delay
+        # gives is the one that a wait of that delay leads to, to the last bit.
+        self._now = _begins(_time.monotonic()) if start is None else start
         self._wall = _begins(_time.time()) if start is None else start
         self._moved = self._slept = 0.0
         self._trio: Any = None
@@ -55,7 +57,7 @@ class VirtualTime:
     @property
     def elapsed(self) -> float:
         """Virtual seconds since the beginning, to the nanosecond."""
-        return round(self._passed(), 9)
+        return round(self._moved + self._of_trio(), 9)
 
     def advance(self, seconds: Seconds) -> None:
         """Moves the clock.
@@ -65,7 +67,7 @@ class VirtualTime:
         """
         forward: Any = in_seconds(seconds)
         with self._lock:
-            self._moved += max(0.0, forward)
+            self._move(max(0.0, forward))
 
     def suspend(self, seconds: Seconds) -> None:
         """The machine sleeps: leases and the time of day go on; waits and deadlines stand still.
@@ -80,15 +82,15 @@ class VirtualTime:
 
     def monotonic(self) -> float:
         """The virtual monotonic clock; starts at the real one's millisecond, or at a given time."""
-        return self._start + self._passed()
+        return self._now + self._of_trio()
 
     def steady(self) -> float:
         """The same, with the time for which the machine slept."""
-        return self._start + self._passed() + self._slept
+        return self.monotonic() + self._slept
 
     def wall(self) -> float:
         """The virtual wall clock; starts at the real one's millisecond, or at a given time."""
-        return self._wall + self._passed() + self._slept
+        return self._wall + self._of_trio() + self._slept
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
         """Waits in virtual time; a cancel event gets a moment of real time to be set.
@@ -111,7 +113,10 @@ class VirtualTime:
         2.0
         """
         with self._lock:
-            self._moved = max(self._moved, moment - self._start)
+            mine = moment - self._of_trio()
+            if mine > self._now:
+                self._move(mine - self._now)
+                self._now = mine
 
     def trio_clock(self) -> Any:
         """A clock for `trio.run(main, clock=...)`, which this clock then follows.
@@ -124,12 +129,18 @@ class VirtualTime:
         """
         from trio.testing import MockClock
 
-        self._moved, self._trio = self._passed(), MockClock(autojump_threshold=0)
+        self._move(self._of_trio())  # of a clock before this one
+        self._trio = MockClock(autojump_threshold=0)
         make_patient(self._trio)
         return self._trio
 
-    def _passed(self) -> float:
-        return self._moved if self._trio is None else self._moved + self._trio.current_time()
+    def _of_trio(self) -> float:
+        return 0.0 if self._trio is None else float(self._trio.current_time())
+
+    def _move(self, seconds: float) -> None:
+        self._moved += seconds
+        self._now += seconds
+        self._wall += seconds
 
 
 def _begins(now: float) -> float:
