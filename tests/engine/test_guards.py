@@ -19,6 +19,7 @@ from mainstay import (
     retry,
 )
 from mainstay.runtime.fork import PROCESS
+from mainstay.sinks.metrics.gauges import WatchingMeter
 from mainstay.testing import record, scripted, virtual_time
 from tests.processes import wait_until
 
@@ -135,6 +136,9 @@ def test_health_has_the_forks_of_the_process_and_the_files_it_has_lost(
         wait_until(lambda: engine.health().process.get("files_replaced") == 2, "both files")
         PROCESS.forks += 1
         report = engine.health()
+        meter = WatchingMeter(10, 60.0)
+        meter.watch(engine)
+        assert meter.readings()["mainstay_files_replaced_total"] == {(): 2.0}
     assert report.process == {"forks": 1, "files_replaced": 2}
     assert report.to_dict()["process"] == report.process
     assert report.status == "healthy"

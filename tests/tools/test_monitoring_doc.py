@@ -118,7 +118,7 @@ def test_prometheus_takes_the_rules(promtool):
     run = [promtool, "check", "rules", str(monitoring_doc.ALERTS)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SUCCESS: 17 rules found" in done.stdout
+    assert "SUCCESS: 18 rules found" in done.stdout
 
 
 def calls(outcome, values, operation="pay"):
@@ -194,6 +194,11 @@ CASES = {
         [series("mainstay_idempotency_total", "0x8 1x10", result="not_kept", **ENGINE)],
         [series("mainstay_idempotency_total", "0+9x20", result="record", **ENGINE)],
         10, ENGINE,
+    ),
+    "MainstayFileReplaced": (
+        [series("mainstay_files_replaced_total", "0x8 1x20")],
+        [series("mainstay_files_replaced_total", "0x30")],
+        10, {},
     ),
     "MainstayEventsLost": (
         [series("mainstay_sink_lost_total", "0x8 5x10", **SINK)],

@@ -108,6 +108,12 @@ METRICS: dict[str, Metric] = {
             "Uses of a SQLite file that this forked process refused",
         ),
         _read(
+            "mainstay_files_replaced_total",
+            "counter",
+            "",
+            "SQLite files, of stores and logs, that were deleted or replaced while in use",
+        ),
+        _read(
             "mainstay_circuit_state",
             "gauge",
             "engine circuit",

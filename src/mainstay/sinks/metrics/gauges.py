@@ -84,6 +84,7 @@ class WatchingMeter(Meter):
         if watched:
             yield "mainstay_forks_total", (), float(PROCESS.forks)
             yield "mainstay_fork_refusals_total", (), float(PROCESS.refusals)
+            yield "mainstay_files_replaced_total", (), float(PROCESS.replaced)
         for name, (engine, outbox_age) in watched:
             for read in (self._circuits, _sharing, _budgets, _records, self._sinks):
                 yield from self._tried(read, engine, name)
