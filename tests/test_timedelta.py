@@ -4,12 +4,16 @@ import ast
 import asyncio
 import inspect
 import re
+import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import mainstay
 from mainstay import (
     AdaptiveThrottle,
     Backoff,
@@ -247,3 +251,32 @@ def _is_typed_apart(owner, parameter):
             typed = {each.arg: ast.unparse(each.annotation) for each in arguments[1:]}
             return typed.get(parameter) == "Seconds"
     return False
+
+
+def stated_for_types():
+    """Every class whose arguments are stated once more for type checkers: its stub, and itself."""
+    for path in sorted(Path(mainstay.__file__).parent.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "if TYPE_CHECKING:  #" not in text:
+            continue
+        for made in (each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ClassDef)):
+            for block in (each for each in made.body if isinstance(each, ast.If)):
+                name = ".".join(path.relative_to(mainstay.__path__[0]).with_suffix("").parts)
+                module = import_module(f"mainstay.{name.removesuffix('.__init__')}")
+                yield pytest.param(block.body[0], getattr(module, made.name), id=made.name)
+
+
+@pytest.mark.parametrize(("stub", "made"), list(stated_for_types()))
+def test_defaults_that_are_stated_for_type_checkers_are_those_of_the_class(stub, made):
+    """A field that is a float takes a timedelta: the class has the fields, the stub the types."""
+    assert stub.name == "__init__"
+    positional = stub.args.args[1:]
+    values = [*zip(positional, stub.args.defaults, strict=True)]
+    values += zip(stub.args.kwonlyargs, stub.args.kw_defaults, strict=True)
+    names = vars(sys.modules[made.__module__])
+    stated = {argument.arg: eval(ast.unparse(value), names) for argument, value in values}
+    real = {each.name: each.default for each in inspect.signature(made).parameters.values()}
+    assert list(stated) == list(real)
+    for name, value in stated.items():
+        made_anew = value is ... and repr(real[name]) == "<factory>"
+        assert made_anew or value == real[name], name
