@@ -93,7 +93,10 @@ class Terminal:
     def wait(self, timeout=60.0):
         """Reads until the process has ended; returns its exit code."""
         self._read_until(lambda: False, timeout)
-        return self.process.wait(timeout)
+        try:
+            return self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it goes on after {timeout:g} s: {self.text}") from None
 
     def _read_until(self, is_enough, timeout):
         end = time.monotonic() + timeout
