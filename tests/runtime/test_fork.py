@@ -218,11 +218,13 @@ if how == "compared":
     fork._wiped_page = lambda: None
 mark = fork.fork_mark()
 assert mark is fork.fork_mark() and mark[0] == 1
+kept, meanwhile = fork.threading.Event(), []
+fork.reset_in_child(kept, lambda _: meanwhile.append(mark[0]))
 pid = os.fork() if by == "python" else ctypes.PyDLL(None).fork()
 if pid == 0:
     first = mark[0]
     fork.PROCESS.notice()
-    print(first, mark[0], flush=True)
+    print(first, *meanwhile, mark[0], flush=True)
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 print(mark[0], flush=True)
@@ -233,8 +235,11 @@ print(mark[0], flush=True)
 @pytest.mark.parametrize("how", ["wiped", "compared"])
 @pytest.mark.parametrize(("by", "first"), [("python", 1), ("c", 0)])
 def test_a_mark_reads_0_in_a_child_until_that_has_noticed(how, by, first):
-    """Hooks notice by themselves; without them the child finds an empty page, or another number."""
-    assert run(MARKED, how, by) == ([f"{first} 1", "1"], "")
+    """Hooks notice by themselves; without them the child finds an empty page, or another number.
+
+    It reads 0 until everything is reset, so no thread uses what is its parent's.
+    """
+    assert run(MARKED, how, by) == ([f"{first} 0 1", "1"], "")
 
 
 class Page(bytearray):

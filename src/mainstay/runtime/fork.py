@@ -105,8 +105,6 @@ class Process:
         self.forks = self.refusals = self.replaced = 0
         self.is_child, self.had_hooks = True, had_hooks
         self.forking, self.is_prepared = 0, False
-        for mark in _marks:
-            mark[0] = 1
 
 
 PROCESS = Process()
@@ -123,7 +121,7 @@ _LONGEST = 5.0
 
 
 def fork_mark() -> Mark:
-    """What reads 1 at its only place; 0 in a forked child, until that has noticed.
+    """What reads 1 at its only place; 0 in a forked child, until that has reset everything.
 
     So `notice()` need not be called where it is read before each step. A reading is no call of the
     system, as `getpid()` is: Linux gives a child a page of zeros (`MADV_WIPEONFORK`, since 4.14).
@@ -166,13 +164,16 @@ _WIPE_ON_FORK, _NO_ADVICE = 18, -1
 class _Compared:
     """In place of such a page."""
 
-    __slots__ = ()
+    __slots__ = ("_number",)
+
+    def __init__(self) -> None:
+        self._number = PROCESS.number
 
     def __getitem__(self, _place: int) -> int:
-        return int(PROCESS.is_known)
+        return int(self._number == getpid())
 
     def __setitem__(self, _place: int, _value: int) -> None:
-        """Nothing: the number of the process is kept elsewhere."""
+        self._number = PROCESS.number
 
 
 _marks: list[Mark] = []
@@ -369,7 +370,7 @@ def _after_in_child() -> None:
         _make_anew(each)
     _drop_imports()
     PROCESS.begin(had_hooks=PROCESS.is_prepared and PROCESS.forking == get_ident())
-    _call_each(_resets)
+    _reset_all()
 
 
 def _reset_late() -> None:
@@ -386,9 +387,18 @@ def _reset_late() -> None:
         _make_anew(_forking)
         PROCESS.begin(had_hooks=False)
         try:
-            _call_each(_resets)
+            _reset_all()
         except Exception as error:  # as Python does for a hook: the caller has another question
             sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _reset_all() -> None:
+    """Resets what is registered; only after that the mark is set, which another thread may read."""
+    try:
+        _call_each(_resets)
+    finally:
+        for mark in _marks:
+            mark[0] = 1
 
 
 def _every_lock() -> list[threading.Lock | threading.RLock]:

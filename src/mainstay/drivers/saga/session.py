@@ -6,7 +6,6 @@ compensation on, and behind the pivot, neither a deadline nor a cancel event of 
 
 from __future__ import annotations
 
-from os import getpid
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -24,7 +23,7 @@ from mainstay.drivers.saga.records import SPACE
 from mainstay.drivers.saga.steps import SagaTaken, StepCall, call_of
 from mainstay.errors import LeaseLost, StoreUnavailable
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND, context
-from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.fork import fork_mark
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Store
 
 _BACK = (SagaState.COMPENSATING, SagaState.COMPENSATED, SagaState.STUCK)
+_HERE = fork_mark()
 _RENEWALS = 3
 """How often a lease is renewed before an attempt, if each answer comes after the lease is over."""
 GIVEN: Any = object()
@@ -113,9 +113,9 @@ class SagaRun:
         """
         lease = self.lease
         if (
-            lease.home is not LEASE_RENEWAL.home or PROCESS.number != getpid()
+            lease.home is not LEASE_RENEWAL.home or not _HERE[0]
         ) and lease.is_inherited:  # asked only if it may be: without a frame otherwise
-            raise self.lease.noted(LeaseLost(self.saga.name, self.saga_id))
+            raise lease.noted(LeaseLost(self.saga.name, self.saga_id))
         if command.state is not None and command.state in _BACK:
             self.free_of_caller()
         return clock.steady()
@@ -153,9 +153,7 @@ class SagaRun:
     def is_certain(self) -> bool:
         """Whether this process still has the lease without asking."""
         lease = self.lease
-        if (
-            lease.home is not LEASE_RENEWAL.home or PROCESS.number != getpid()
-        ) and lease.is_inherited:
+        if (lease.home is not LEASE_RENEWAL.home or not _HERE[0]) and lease.is_inherited:
             return False
         return clock.steady() < lease.until
 

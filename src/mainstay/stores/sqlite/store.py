@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable, ValueTooLarge
-from mainstay.runtime.fork import load_before_fork, make_rlock
+from mainstay.runtime.fork import fork_mark, load_before_fork, make_rlock
 from mainstay.stores.group_commit import Writer, answer_of
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 load_before_fork("mainstay.stores.sqlite.purging")  # loaded by a background thread
 load_before_fork("mainstay.stores.sqlite.space")
+_HERE = fork_mark()
 _LOOK_EVERY = 0.1
 """Seconds after which a reading looks again at which file has the name, as each write does."""
 _NO_HINT = b"no hint"
@@ -216,7 +217,7 @@ class SqliteStore:
             held = self._mine.held
             if held is None:
                 held = self._hold()
-            if held.pid == getpid():
+            if held.pid and _HERE[0]:  # as in _use
                 with held.lock:
                     if not held.connection.in_transaction:  # the short path: none to end
                         row = held.execute(steps.READ, (space, key)).fetchone()
@@ -362,7 +363,7 @@ class SqliteStore:
         while True:
             try:
                 held = self._mine.held
-                if held is None or held.pid != getpid():
+                if held is None or not held.pid or not _HERE[0]:  # or it may be a parent's
                     held = self._hold()
                 with held.lock:
                     if held.pid:  # or it was closed meanwhile, and is opened again
