@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
 
 
+_set = object.__setattr__
+
+
 class Value:
     """Compared, hashed, shown and pickled by its fields; never changed."""
 
@@ -22,7 +25,7 @@ class Value:
 
     def _fill(self, **fields: object) -> None:
         for name, value in fields.items():
-            object.__setattr__(self, name, value)
+            _set(self, name, value)
 
     @classmethod
     def _fields(cls) -> tuple[str, ...]:

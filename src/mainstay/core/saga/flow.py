@@ -204,14 +204,17 @@ def _go_forward(run: _Run) -> SagaFlow:
                 return (yield from _after_stop(run, stop))
         is_forward = run.progress.is_past_pivot
         outcome: Outcome = yield RunSteps(todo, None if is_forward else run.left, is_forward)
-        for rest in range(len(todo) - 1, -1, -1):
+        rest = len(todo)
+        while True:
             run.note(outcome)
             if outcome.error is not None:
                 failed.append(outcome.step)
                 yield run.step_failed(outcome)
-            if rest:  # each end of a group is written when it comes
-                run.written((yield run.write()))
-                outcome = yield AwaitStep()
+            rest -= 1
+            if not rest:
+                break
+            run.written((yield run.write()))  # each end of a group is written when it comes
+            outcome = yield AwaitStep()
         if failed:
             return (yield from _after_failure(run, run.progress.failed()[0]))
     stop = run.written((yield run.write(state=SagaState.SUCCEEDED)))

@@ -145,7 +145,9 @@ class SagaRun:
         if type(answer) is Written:
             if value is not None and answer.record is not None:
                 self.kept = value, answer.record
-            self.lease.until = max(self.lease.until, sent + self.lease.length)
+            until = sent + self.lease.length
+            if until > self.lease.until:  # noqa: PLR1730 -- max() takes as long as ten lines
+                self.lease.until = until
         return answer
 
     # --- the lease --------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from mainstay.runtime.context import is_in_event_loop
 if TYPE_CHECKING:
     from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.saga.flow import Effect, End, Outcome
+    from mainstay.drivers.saga.records import Reply
     from mainstay.drivers.saga.session import SagaRun
     from mainstay.drivers.saga.steps import StepCall
 
@@ -56,18 +57,20 @@ def drive(run: SagaRun) -> End:
 
 def _write(run: SagaRun, effect: Write) -> object:
     sent = run.sending(effect.command)
-    records = run.parts.records
-    if effect.messages:
-        ask = partial(run.step_emitting, effect)
-    else:
-        ask = partial(records.step, run.address, effect.command, run.kept)
     try:  # as `offered`, without its frame
-        reply = ask()
+        reply = _asked(run, effect)
     except Exception as error:
         failure = error
     else:
         return run.written(reply, sent)
-    return run.written(offered_again(records, failure, ask), sent)
+    ask = partial(_asked, run, effect)
+    return run.written(offered_again(run.parts.records, failure, ask), sent)
+
+
+def _asked(run: SagaRun, effect: Write) -> Reply:
+    if effect.messages:
+        return run.step_emitting(effect)
+    return run.parts.records.step(run.address, effect.command, run.kept)
 
 
 def _run_step(run: SagaRun, effect: RunSteps) -> Outcome:
