@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.functions import is_async, takes_context
@@ -77,6 +78,8 @@ def run_saga(
 ) -> SagaTrace:
     """Runs a saga in memory and in virtual time, to its end; the actions are its own.
 
+    What an action returns that has to be awaited is awaited, as `engine.sagas.arun` does.
+
     Args:
         saga: the definition.
         input: what the steps are given.
@@ -143,9 +146,10 @@ def _process(
 
 def _watched(saga: Saga, calls: list[str], fail: Mapping[str, Exception]) -> Saga:
     """The same saga, whose steps are listed as they run."""
+    plain = _around if saga.is_async else _awaiting_around
 
     def around(name: str, action: Action) -> Action:
-        function = _async_around if is_async(action) else _around
+        function = _async_around if is_async(action) else plain
         return partial(function, calls, name, action, fail.get(name))
 
     def step(own: SagaStep) -> SagaStep:
@@ -179,6 +183,25 @@ def _around(
     if error is not None:
         raise error
     return action(*((ctx,) if takes_context(action) else ()))
+
+
+def _awaiting_around(
+    calls: list[str], name: str, action: Action, error: Exception | None, ctx: UserValue
+) -> UserValue:
+    return _awaited(_around(calls, name, action, error, ctx))
+
+
+def _awaited(result: UserValue) -> UserValue:
+    """What a lambda of a saga without async steps returns; awaited, as `arun` awaits it."""
+    import asyncio
+
+    if not isawaitable(result):
+        return result
+
+    async def awaited() -> UserValue:
+        return await result
+
+    return asyncio.run(awaited())
 
 
 async def _async_around(
