@@ -4,10 +4,11 @@ A message that is added elsewhere would never be published, and nothing would re
 
 A table of PostgreSQL is compared by what identifies it without a table of our own: when its server
 was started, and the numbers of database and table. The answer is kept for as long as the connection
-exists, or its engine of SQLAlchemy: a message costs a look into a set. A file of SQLite is compared
-by its device and number. Its path is asked for each time, and those found to be right are kept: a
-connection of sqlite3 has no weak references, the number of an object is used again, and a database
-can be attached to any connection.
+exists, or its engine of SQLAlchemy: a message costs a look into a set. A search_path may be set at
+any time: the INSERT itself is for the table of that number (insert.py). A file of SQLite is
+compared by its device and number. Its path is asked for each time, and those found to be right are
+kept: a connection of sqlite3 has no weak references, the number of an object is used again, and a
+database can be attached to any connection.
 """
 
 from __future__ import annotations
@@ -61,6 +62,23 @@ class ExpectedDatabase:
     def is_known(self, theirs: CallerConnection) -> bool:
         """Whether it was checked."""
         return theirs.dialect != "sqlite" and theirs.anchor in self._known
+
+    @property
+    def table(self) -> int | None:
+        """The number of our table on PostgreSQL; an INSERT is for that one alone."""
+        if self._own is None or self._dialect != "postgresql" or self._own[2] is None:
+            return None
+        return int(self._own[2])
+
+    def moved(self, theirs: CallerConnection) -> StoreError:
+        """The error for a connection that leads to another table than when it was checked."""
+        self._known.discard(theirs.anchor)
+        return StoreError(
+            f"the connection leads to another table mainstay_outbox than that of {self._shown},"
+            " which the relay of this engine reads: the message would not be published",
+            hint="its search_path was changed, or the table was created anew: roll back, and add"
+            " on a connection whose search_path is that of Engine(outbox=URL)",
+        )
 
     def check(self, theirs: CallerConnection) -> None:
         """Raises StoreError if a connection leads elsewhere."""

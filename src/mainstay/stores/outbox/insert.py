@@ -42,6 +42,17 @@ _FIND = {
     "postgresql": "SELECT id FROM mainstay_outbox WHERE dedupe_key = :dedupe_key",
     "sqlite": "SELECT CAST(id AS BLOB) FROM mainstay_outbox WHERE dedupe_key = :dedupe_key",
 }
+_TO = "CAST(:id AS text)"
+_CHECKED = {
+    each: each.replace(
+        _TO,
+        "CASE WHEN CAST(CAST('mainstay_outbox' AS regclass) AS bigint) = CAST(:table AS bigint)"
+        f" THEN {_TO} END",
+    )
+    for each in (_INSERT_LEAN["postgresql"], _INSERT["postgresql"], _INSERT_ONCE["postgresql"])
+}
+"""The same, with an id only in one table: in another, which a search_path that was set since leads
+to, PostgreSQL refuses the row. A statement of its own would be a round trip for each message."""
 _CONSUME = (
     "INSERT INTO mainstay_consumed (consumer, message_id) VALUES (:consumer, :message_id)"
     " ON CONFLICT (consumer, message_id) DO NOTHING RETURNING 1"
@@ -60,7 +71,14 @@ def add(
     if expected is not None and not expected.is_known(theirs):
         expected.check(theirs)
     statement, values = _statement(theirs.dialect, row)
-    rows = _execute(theirs, statement, values, creates=creates)
+    if expected is not None:
+        statement = _to_table(statement, values, expected)
+    try:
+        rows = _execute(theirs, statement, values, creates=creates)
+    except Exception as error:
+        if expected is not None and _is_elsewhere(error):
+            raise expected.moved(theirs) from error
+        raise
     if row.dedupe_key is None or rows:
         return row.id
     return plain(theirs.execute(_FIND[theirs.dialect], {"dedupe_key": row.dedupe_key})[0][0])
@@ -74,7 +92,14 @@ async def aadd(
     if expected is not None and not expected.is_known(theirs):
         await expected.acheck(theirs)
     statement, values = _statement(theirs.dialect, row)
-    rows = await _aexecute(theirs, statement, values, creates=creates)
+    if expected is not None:
+        statement = _to_table(statement, values, expected)
+    try:
+        rows = await _aexecute(theirs, statement, values, creates=creates)
+    except Exception as error:
+        if expected is not None and _is_elsewhere(error):
+            raise expected.moved(theirs) from error
+        raise
     if row.dedupe_key is None or rows:
         return row.id
     found = await theirs.aexecute(_FIND[theirs.dialect], {"dedupe_key": row.dedupe_key})
@@ -103,6 +128,15 @@ def _statement(dialect: str, row: NewRow) -> tuple[str, dict[str, Any]]:
         "aggregate": row.aggregate,
     }
     return _INSERT_LEAN[dialect], values
+
+
+def _to_table(statement: str, values: dict[str, Any], expected: ExpectedDatabase) -> str:
+    """The statement that inserts into the expected table alone, if that has a number."""
+    table = expected.table
+    if table is None:
+        return statement
+    values["table"] = table
+    return _CHECKED[statement]
 
 
 def consume(connection: Any, consumer: str, message_id: str, *, creates: bool) -> bool:
@@ -158,3 +192,9 @@ def _is_missing(error: Exception) -> bool:
     """Whether a library's error is about our tables, which are not there."""
     text = str(error)
     return "mainstay_" in text and ("no such table" in text or "does not exist" in text)
+
+
+def _is_elsewhere(error: Exception) -> bool:
+    """Whether PostgreSQL has refused a row because it was for another table."""
+    text = str(error)
+    return '"mainstay_outbox"' in text and 'column "id"' in text
