@@ -22,7 +22,7 @@ from mainstay.stores.outbox.new_row import new_row
 from mainstay.stores.outbox.open import open_outbox
 from mainstay.stores.outbox.schema import exported, newest, statements
 from tests.processes import at_some_speed
-from tests.servers.databases import outbox_place, postgres_place
+from tests.servers.databases import outbox_place, postgres_place, sqlite_place
 
 RULES = DeadRules()
 
@@ -96,6 +96,19 @@ def test_parked_entries_wait_for_the_last_of_those_before_them(place):
     assert place.phases()["c"] == "parked"
     place.table.settle([b], sent([b]))
     assert place.phases()["c"] == "ready"
+
+
+@pytest.mark.parametrize("count", [100, 1000])
+def test_many_entries_of_one_aggregate_cost_sqlite_the_same_each(tmp_path, count):
+    """Instructions of SQLite's machine, which no neighbour disturbs: 176 each were counted."""
+    own, ticks = Opened(sqlite_place(tmp_path)), []
+    with own.connect() as connection:
+        connection.set_progress_handler(lambda: ticks.append(1), 100)
+        for number in range(count):
+            fields = {"id": f"m{number}", "aggregate_id": "X"}
+            add(connection, new_row("t", {}, fields), creates=False)
+    own.table.close()
+    assert len(ticks) * 100 < 300 * count
 
 
 ODD = ['"', "\\", '\\"', "{a,b}", "a,b", "NULL", "null", " a ", "ä€𝄞", "'", "%s", "a\nb\tc"]
