@@ -65,9 +65,9 @@ def fork_in_c():
     import ctypes, signal
     c = ctypes.PyDLL(None)  # calls that keep the interpreter's lock
     sys.setswitchinterval(5.0)
+    places = [(int(a, 16), int(b, 16)) for a, b in interpreter_places()]
     for _ in range(50):
-        time.sleep(0.3)  # the threads rest by now
-        places = [(int(a, 16), int(b, 16)) for a, b in interpreter_places()]
+        time.sleep(0.3)  # the threads rest by now; one that polls does not wake before the fork
         others = set(os.listdir("/proc/self/task")) - {str(threading.get_native_id())}
         paths = [f"/proc/self/task/{each}/syscall".encode() for each in others]
         page = ctypes.create_string_buffer(200)
@@ -79,13 +79,20 @@ def fork_in_c():
     raise AssertionError("at each of fifty forks a thread waited for the interpreter's lock")
 
 def interpreter_places():
-    # Its lock lies in the program's own data; a lock that Python code makes lies on the heap.
-    file = ""
+    # Its lock lies in the program's own data; a lock that Python code makes lies on the heap, and
+    # from 3.13 on on the stack of the thread that waits: in a mapping without a name.
+    file, end = "", ""
     for line in open("/proc/self/maps"):
         span, _, _, _, _, *name = line.split(maxsplit=5)
-        file = name[0].strip() if name else file  # what follows without a name is its zeroed data
-        if "python" in os.path.basename(file) and "site-packages" not in file:
-            yield span.split("-")
+        first, last = span.split("-")
+        if name:
+            file = name[0].strip()
+        elif first != end:  # no zeroed data of the file before it
+            file = ""
+        end = last
+        folder, program = os.path.split(file)
+        if "python" in program and "site-packages" not in folder and "lib-dynload" not in folder:
+            yield first, last
 
 def waits(c, path, page, places):
     file = c.open(path, os.O_RDONLY)

@@ -1,6 +1,7 @@
 """`engine.outbox` on connections that are set up in unusual ways: which are one transaction."""
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 
@@ -165,10 +166,11 @@ def test_a_transaction_that_was_begun_by_hand_is_one(outbox_place):
 def test_autocommit_of_sqlite3(tmp_path, is_sqlalchemy):
     """True is refused without a BEGIN; False is always a transaction, whatever the level is."""
     place, path = sqlite_place(tmp_path), tmp_path / "app.db"
-    with engine_of(place) as engine:
+    with engine_of(place) as engine, contextlib.ExitStack() as stack:
         for given in ({"autocommit": True}, {"autocommit": False, "isolation_level": None}):
             if is_sqlalchemy:
                 made = sqlalchemy.create_engine(place.url, connect_args=given)
+                stack.callback(made.dispose)
                 connection = made.connect()
             else:
                 connection = sqlite3.connect(path, **given)
