@@ -18,6 +18,7 @@ from mainstay.drivers.inbox.authentication import Verifier
 from mainstay.runtime.clock import SystemClock
 from mainstay.runtime.reports.logs import Logs
 from mainstay.testing import time as virtual
+from mainstay.testing.proxy import proxy
 from tests.plants import knowing_as_before
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
@@ -58,6 +59,9 @@ Verifier.cost = Hash(salt="", n=2**4)
 # In virtual time a loop gives a server this many real seconds to answer before time jumps to the
 # next timer, which may be a timeout: a busy machine needs more than the 0.02 of the library.
 virtual._ANSWERS_WITHIN = 0.5
+
+# The thread of a FaultProxy, likewise: a call whose function sets a fault fails otherwise.
+proxy._OBEYS_WITHIN = 60.0
 
 
 @pytest.fixture(autouse=True)
