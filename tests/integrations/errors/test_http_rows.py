@@ -1,5 +1,6 @@
 """aiohttp, urllib3, requests, smtplib and gRPC: rows that the other tests do not come to."""
 
+import asyncio
 import contextlib
 import io
 import smtplib
@@ -255,14 +256,14 @@ def asked_too_early():
 
 
 async def aborted():
-    """What a handler that aborts its call gets."""
-    found = []
+    """What a handler that aborts its call gets; its client may have the status before that."""
+    found = asyncio.get_running_loop().create_future()
 
     async def handle(_request, context):
         try:
             await context.abort(grpc.StatusCode.ABORTED, "as asked")
         except grpc.aio.AbortError as error:
-            found.append(error)
+            found.set_result(error)
             raise
 
     handlers = {"x": grpc.unary_unary_rpc_method_handler(handle)}
@@ -274,9 +275,10 @@ async def aborted():
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await channel.unary_unary("/t.T/x")(b"", wait_for_ready=True)
+            error = await asyncio.wait_for(found, 60.0)
     finally:
         await server.stop(None)
-    raise found[0]
+    raise error
 
 
 GRPC = {
