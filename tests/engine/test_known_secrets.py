@@ -33,8 +33,11 @@ def configured(tmp_path):
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
-def test_what_a_variable_holds_is_hidden_if_its_name_is_a_secret_one(configured):
+def test_what_a_variable_holds_is_hidden_if_its_name_is_a_secret_one(
+    configured, tmp_path, monkeypatch
+):
     """Though its place in the configuration is none; another variable's value stays."""
+    monkeypatch.chdir(tmp_path)
     shown = configured(
         "outbox: {url: 'sqlite:///${SHOP_TOKEN}.db'}\nstore: 'sqlite:///${PLACE}.db'\n",
         SHOP_TOKEN="x9Qz-1aP",
