@@ -7,6 +7,7 @@ import pytest
 
 from mainstay import Engine
 from mainstay.errors import StoreError
+from mainstay.stores.outbox import insert
 from tests.servers.databases import postgres_place
 
 
@@ -68,3 +69,35 @@ def test_a_pipeline_raises_at_its_end_and_commits_nothing(places):
             engine.outbox.add(connection, topic="t", payload={})
         connection.rollback()
         assert engine.outbox.counts() == {"PENDING": 1}
+
+
+class Wrapped(Exception):
+    """As SQLAlchemy and Django wrap what a driver raises."""
+
+    def __init__(self, text, orig=None):
+        super().__init__(text)
+        self.orig = orig
+
+
+GERMAN = {
+    insert._is_missing: psycopg.errors.UndefinedTable(
+        "FEHLER: Relation »mainstay_outbox« existiert nicht"
+    ),
+    insert._is_elsewhere: psycopg.errors.NotNullViolation(
+        "FEHLER: NULL-Wert in Spalte »id« der Relation »mainstay_outbox« verletzt einen Constraint"
+    ),
+}
+"""Messages of a server whose lc_messages are German."""
+
+
+@pytest.mark.parametrize("how", ["bare", "orig", "cause"])
+@pytest.mark.parametrize("judge", GERMAN, ids=lambda judge: judge.__name__)
+def test_an_error_is_known_by_its_code_in_every_language(judge, how):
+    error = GERMAN[judge]
+    if how == "orig":
+        error = Wrapped(str(error), error)
+    if how == "cause":
+        error, error.__cause__ = Wrapped(str(error)), error
+    assert judge(error)
+    assert not judge(psycopg.errors.UndefinedColumn("FEHLER: »mainstay_outbox«"))
+    assert not judge(Wrapped("mainstay_outbox"))

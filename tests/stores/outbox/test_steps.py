@@ -12,7 +12,7 @@ from mainstay.stores.outbox import schema
 from mainstay.stores.outbox.insert import add
 from mainstay.stores.outbox.new_row import new_row
 from mainstay.stores.outbox.open import open_outbox
-from tests.servers.databases import outbox_place, postgres_place
+from tests.servers.databases import outbox_place
 
 __all__ = ["outbox_place"]
 RULES = DeadRules()
@@ -205,96 +205,3 @@ def test_the_exported_difference_is_what_is_missing(outbox_place):
     outbox_place.execute("UPDATE mainstay_outbox_schema SET version = 0")
     with pytest.raises(StoreError, match="--after 0"):
         schema.check(outbox_place.dialect, 0, "url")
-
-
-# --- places at the commit -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def postgres(postgres_url):
-    place = postgres_place(postgres_url)
-    place.table = open_outbox(place.url)
-    yield place
-    place.table.close()
-
-
-def adds(connection, *names):
-    for name in names:
-        add(connection, new_row("t", {}, {"id": name, "aggregate_id": "X"}), creates=False)
-
-
-CHECKS = ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
-
-
-@pytest.mark.req("EF-10")
-@pytest.mark.parametrize("rounds", [1, 2])
-@pytest.mark.parametrize("checks", [CHECKS, CHECKS[:1], ("; ".join(CHECKS),)])
-def test_constraints_that_are_checked_early_leave_the_order_to_the_commit(postgres, checks, rounds):
-    """As Django's check_constraints() does; messages may come before, between and after."""
-    with psycopg.connect(postgres.url) as one, psycopg.connect(postgres.url) as two:
-        adds(one, "a1", "a2")
-        for _ in range(rounds):
-            for statement in checks:
-                one.execute(statement)
-        adds(one, "a3")
-        adds(two, "b")
-        two.commit()
-        adds(one, "a4")
-        one.commit()
-    assert ids(postgres.table) == ["b", "a1", "a2", "a3", "a4"]
-
-
-def test_constraints_that_are_checked_in_a_savepoint(postgres):
-    """One that is rolled back, and one that is kept."""
-    with psycopg.connect(postgres.url) as one, psycopg.connect(postgres.url) as two:
-        adds(one, "a1")
-        for is_kept in (False, True):
-            with one.transaction(force_rollback=not is_kept):
-                adds(one, f"a2 {is_kept}")
-                one.execute(CHECKS[0])
-        adds(two, "b")
-        two.commit()
-        one.commit()
-    assert ids(postgres.table) == ["b", "a1", "a2 True"]
-
-
-@pytest.mark.parametrize(
-    "commit", ["COMMIT", "commit;", "END", "COMMIT AND CHAIN", "/* x */ COMMIT"]
-)
-def test_every_commit_gives_places(postgres, commit):
-    with psycopg.connect(postgres.url) as one, psycopg.connect(postgres.url) as two:
-        adds(one, "a1", "a2")
-        adds(two, "b")
-        two.commit()
-        one.execute(commit)
-        one.rollback()
-    assert ids(postgres.table) == ["b", "a1", "a2"]
-
-
-def test_a_statement_that_is_its_own_transaction(postgres):
-    """Its commit is not in the text of the statement; nor is that of a procedure."""
-    columns = "(id, topic, payload, content_type, aggregate)"
-    with psycopg.connect(postgres.url, autocommit=True) as one:
-        one.execute(
-            f"INSERT INTO mainstay_outbox {columns} SELECT n::text, 't', '', '', 'X'"
-            " FROM generate_series(1, 3) AS n"
-        )
-        one.execute(
-            "DO $$ BEGIN"
-            f" INSERT INTO mainstay_outbox {columns} VALUES ('4', 't', '', '', 'X'); COMMIT;"
-            f" INSERT INTO mainstay_outbox {columns} VALUES ('5', 't', '', '', 'X'); COMMIT; END $$"
-        )
-    assert ids(postgres.table) == list("12345")
-
-
-@pytest.mark.parametrize(
-    "commit",
-    ["COMMIT", " end ;", "Commit Work", "COMMIT AND NO CHAIN", "/* route='x' */ COMMIT /* y */"],
-)
-def test_a_commit_writes_each_row_once(postgres, commit):
-    """What is done for early checks costs a commit nothing."""
-    with psycopg.connect(postgres.url) as one:
-        adds(one, "a1", "a2")
-        one.execute(commit)
-        query = "SELECT count(*) FROM mainstay_outbox WHERE fired_at IS NOT NULL"
-        assert one.execute(query).fetchone() == (0,)

@@ -42,6 +42,7 @@ _FIND = {
     "postgresql": "SELECT id FROM mainstay_outbox WHERE dedupe_key = :dedupe_key",
     "sqlite": "SELECT CAST(id AS BLOB) FROM mainstay_outbox WHERE dedupe_key = :dedupe_key",
 }
+_UNDEFINED_TABLE, _NOT_NULL_VIOLATION = "42P01", "23502"
 _TO = "CAST(:id AS text)"
 _CHECKED = {
     each: each.replace(
@@ -190,11 +191,21 @@ def _creating() -> list[str]:
 
 def _is_missing(error: Exception) -> bool:
     """Whether a library's error is about our tables, which are not there."""
-    text = str(error)
+    text, state = str(error), _sqlstate(error)
+    if state is not None:
+        return state == _UNDEFINED_TABLE and "mainstay_" in text
     return "mainstay_" in text and ("no such table" in text or "does not exist" in text)
 
 
 def _is_elsewhere(error: Exception) -> bool:
-    """Whether PostgreSQL has refused a row because it was for another table."""
-    text = str(error)
-    return '"mainstay_outbox"' in text and 'column "id"' in text
+    """Whether PostgreSQL has refused a row because it was for another table: it has no id then."""
+    return _sqlstate(error) == _NOT_NULL_VIOLATION and "mainstay_outbox" in str(error)
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    """The code of PostgreSQL, whatever has wrapped it; a message is in the server's language."""
+    for each in (error, getattr(error, "orig", None), error.__cause__):
+        state = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
+        if isinstance(state, str):
+            return state
+    return None
