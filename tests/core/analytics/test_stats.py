@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mainstay.core.analytics.aggregates import MOST_WORDS, Figures, note
 from mainstay.core.analytics.stats import Stats, stats
+from mainstay.core.base.proof import Opening, Proof
 from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.events.codec import encode
 from mainstay.core.retry.events import (
@@ -46,6 +47,32 @@ def call(number, failures, end, **who):
         "interrupted": CallInterrupted(total_attempts=failures + 1, **same),
     }
     return [*events, ends[end]] if end in ends else events
+
+
+CRASHES = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=4)
+"""Processes of a key: attempts that failed in each, and whether it was killed in the next one."""
+
+
+@given(st.lists(st.tuples(CRASHES, st.integers(0, 3)), max_size=5))
+def test_calls_that_go_on_after_crashes_count_every_attempt_once(keys):
+    """Each key is an operation here, so that there is one call to go on with."""
+    events, attempts, waits = [], 0, 0
+    for key, (crashes, failures) in enumerate(keys):
+        made = 0
+        for number, (failed, in_attempt) in enumerate([*crashes, (failures, True)]):
+            same = {"call_id": f"{key}-{number}", "operation": f"k{key}"}
+            first = [Proof(opening=Opening(attempt=made + 1))] + [None] * 9
+            for _ in range(failed):
+                made += 1
+                events.append(AttemptFailed(attempt_number=made, proof=first.pop(0), **same))
+                events.append(RetryAttempt(attempt_number=made, delay_seconds=0.5, **same))
+                waits += 1
+            made += in_attempt
+        events.append(CallSucceeded(total_attempts=made, proof=first.pop(0), **same))
+        attempts += made
+    total = stats((each.call_id, encode(each)) for each in events).total
+    assert (total.attempts, total.waited) == (attempts, 0.5 * waits)
+    assert (total.calls, total.unfinished) == (len(keys), 0)
 
 
 def figures(events, **options):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mainstay import Backoff, Engine, RetryPolicy, events
+from mainstay import AuditStream, Backoff, Engine, RetryPolicy, events
 from mainstay.audit import read_log, verify_log
 from mainstay.audit.replay import replay_log
 from mainstay.core.base.change import Change
@@ -74,6 +74,47 @@ def test_after_kills_the_attempts_in_the_audit_add_up_to_the_executions(tmp_path
     assert over.total_attempts == executions
     assert verify_log(url).ok
     assert replay_log(url).ok
+
+
+RESUMED = """
+import os, signal, sys
+from mainstay import Backoff, Engine, RetryPolicy
+from mainstay.audit import AuditLog
+
+url, made, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+policy = RetryPolicy(
+    name="work", max_attempts=9, retry_on=ConnectionError, backoff=Backoff.constant(0.0)
+)
+log = AuditLog(url, durability="call")
+
+def work():
+    with open(made, "a") as file:
+        file.write("x")
+    executions = os.path.getsize(made)
+    if executions in (2, 5):
+        log.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if executions < 8:
+        raise ConnectionError("down")
+
+with Engine(url, policies=[policy], audit=log) as engine:
+    engine.operation("work", key=f"k{number}", lease=1.0, on_crash="retry").call(work)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+@pytest.mark.req("AG-05", "CP-13")
+def test_after_kills_the_figures_of_the_audit_add_up_to_the_executions(tmp_path):
+    """What a killed process has recorded was counted there, and in the call that went on."""
+    url = f"sqlite:///{tmp_path}/work.db"
+    for key in range(2):
+        made = tmp_path / f"made {key}"
+        command = [sys.executable, "-c", RESUMED, url, str(made), str(key)]
+        codes = [subprocess.run(command, timeout=60, check=False).returncode for _ in range(3)]
+        assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
+        assert len(made.read_text()) == 8
+    total = AuditStream(url).stats()["total"]
+    assert (total["attempts"], total["calls"], total["unfinished"]) == (16, 2, 0)
 
 
 def crashed(engine, attempts, now):

@@ -9,6 +9,18 @@ from __future__ import annotations
 import msgspec
 
 
+class FirstAttempt(msgspec.Struct, frozen=True, gc=False):
+    """The number of the first attempt of a call."""
+
+    attempt: int = 1
+
+
+class Beginning(msgspec.Struct, frozen=True, gc=False):
+    """What the proof of the first event of a call adds."""
+
+    opening: FirstAttempt | None = None
+
+
 class Fact(msgspec.Struct, frozen=True, gc=False):
     """What the figures need of any event; a field that an event does not have is empty.
 
@@ -31,6 +43,13 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     records: int = 0
     from_state: str = ""
     to_state: str = ""
+    proof: Beginning | None = None
+
+    @property
+    def attempts_before(self) -> int:
+        """How many attempts of its key were made before a call, if this is its first event."""
+        opening = self.proof.opening if self.proof is not None else None
+        return 0 if opening is None else opening.attempt - 1
 
 
 read_fact = msgspec.json.Decoder(Fact).decode

@@ -9,11 +9,15 @@ Rules:
 - Calls whose first attempt succeeded are in a record only if successes were recorded or counted
   (`calls_counted`). Otherwise shares are of calls that met a failure.
 - What is left open at the end is `unfinished`: under way, or cut off with its process.
+- A keyed call that goes on after a crash counts the attempts before it: the calls that made these
+  are not unfinished. One is known by its operation; of several, by the number of its last attempt.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +39,8 @@ OPEN_CALLS = 50_000
 NAMES = 1024
 """Names that are kept per dimension, at least four for each that is shown."""
 MOST_CIRCUITS = 256
+MOST_CRASHED = 1000
+"""Open calls, the oldest ones, among which the one is looked for that another goes on with."""
 
 
 def stats(
@@ -199,6 +205,7 @@ class Stats:
         self._end("failed", writer, fact)
 
     def _end(self, how: str, writer: str, fact: Fact) -> None:
+        self._goes_on(writer, fact)
         all_figures = self._figures_of(fact)
         waited = self._settle(writer, fact, all_figures)
         reason = fact.reason.partition(";")[0]
@@ -208,6 +215,7 @@ class Stats:
                 note(figures.reasons, reason)
 
     def call_interrupted(self, writer: str, fact: Fact) -> None:
+        self._goes_on(writer, fact)
         call = self._open.get((writer, fact.call_id))
         failed = 0 if call is None else call.attempts
         all_figures = self._figures_of(fact)
@@ -243,6 +251,7 @@ class Stats:
         key = (writer, fact.call_id)
         call = self._open.get(key)
         if call is None:
+            self._goes_on(writer, fact)
             call = _Open(fact.operation, fact.retry_category, fact.tenant_id, [])
             if fact.call_id:
                 self._make_room()
@@ -250,6 +259,20 @@ class Stats:
         if fact.attempt_number > call.attempts:  # noqa: PLR1730  as above
             call.attempts = fact.attempt_number
         return call
+
+    def _goes_on(self, writer: str, fact: Fact) -> None:
+        """Closes the call whose attempts this one counts as its own, if it is its first event."""
+        before = fact.attempts_before
+        if not before or (writer, fact.call_id) in self._open:
+            return
+        same = [
+            (before - call.attempts, key)
+            for key, call in islice(self._open.items(), MOST_CRASHED)
+            if call.operation == fact.operation and call.attempts <= before
+        ]
+        if same:  # attempts that were cut off with their processes are not in the record
+            call = self._open.pop(min(same, key=itemgetter(0))[1])
+            self._wait(call, self._figures_of(call))
 
     def _make_room(self) -> None:
         """Lets the oldest call go if too many are followed; its waits count."""
