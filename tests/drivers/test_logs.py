@@ -280,6 +280,25 @@ def test_without_a_handler_a_failing_call_enters_no_function_of_the_log(monkeypa
     assert not {"takes", "load", "handlers", "isEnabledFor"} & set(entered)
 
 
+@pytest.mark.parametrize("name", [None, "mainstay"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_null_handler_of_the_program_makes_no_event(monkeypatch, name, colour):
+    """A library's habit: nothing would be written, and a failing call entered 108 frames of 12."""
+    target, nothing = logging.getLogger(name), POLICY.replace(backoff=Backoff.constant(0.0))
+    for each in (logging.getLogger(), logging.getLogger("mainstay")):
+        monkeypatch.setattr(each, "handlers", [*logs.QUIET] * (each.name == "mainstay"))
+    monkeypatch.setattr(target, "handlers", [*target.handlers, logging.NullHandler()])
+    work = scripted(*[ConnectionError()] * 5, "up")
+
+    async def fetch():
+        return work()
+
+    call = nothing(work) if colour == "sync" else lambda: asyncio.run(nothing(fetch)())
+    with pytest.raises(ConnectionError):
+        call()
+    assert not {"attempt_failed", "makeRecord", "_send"} & set(costs(call))
+
+
 def test_a_handler_that_calls_what_is_retried_logs_no_records_about_that(monkeypatch):
     """A handler that posts records to a dead server: its own call is retried, and not logged."""
     posted = []

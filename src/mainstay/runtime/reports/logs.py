@@ -222,6 +222,11 @@ class _Nowhere:
     handlers = QUIET
 
 
+def _is_quiet(handler: object) -> bool:
+    """Whether a handler writes nothing: ours, and a program's own NullHandler."""
+    return handler in QUIET or type(handler) is sys.modules["logging"].NullHandler
+
+
 class Logs:
     """Where calls without an engine are logged.
 
@@ -252,7 +257,7 @@ class Logs:
         own = self.own
         assert not isinstance(own, _Nowhere)
         found = [*own.handlers, *(self.root.handlers if own.propagate else ())]
-        return own.isEnabledFor(LEVELS[level]) and any(each not in QUIET for each in found)
+        return own.isEnabledFor(LEVELS[level]) and not all(map(_is_quiet, found))
 
     @property
     def listeners(self) -> tuple[EventLog, ...]:
