@@ -165,6 +165,36 @@ def test_watch_outlives_a_step_that_exits():
         assert failed == [1, 1, 0]
 
 
+def test_watch_counts_the_last_saga_though_no_other_is_there_to_begin():
+    """It ends after the look that began it: its end was counted at the next saga, or never."""
+    stop, goes_on, ended = threading.Event(), threading.Event(), []
+
+    def hangs():
+        if not calls:
+            calls.append("b")
+            raise SystemExit(3)
+        goes_on.wait(30.0)
+
+    def progress(found):
+        ended.append(found.succeeded)
+        stop.set()
+
+    calls = []
+    with Engine(MemoryStore(), sinks=[]) as engine:
+        with pytest.raises(SystemExit):
+            engine.sagas.run(of(hangs), id="1")
+        released(engine)
+        removal = engine.sagas._parts.records._removal
+        later = [(0.1, goes_on.set), (0.3, removal.flush), (5.0, stop.set)]
+        timers = [threading.Timer(*each) for each in later]
+        for each in timers:
+            each.start()
+        assert engine.sagas.watch(stop, every=0.5, progress=progress).succeeded == 1
+        assert ended == [1]
+        assert timers[-1].is_alive(), "counted only when the watch was stopped"
+        timers[-1].cancel()
+
+
 def test_what_only_the_store_failed_in_is_not_counted():
     """An outage is no sign that a step ends its processes."""
     store, calls = Flaky(), []

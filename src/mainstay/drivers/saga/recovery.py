@@ -126,8 +126,8 @@ def recover(
 ) -> Recovery:
     """Each open saga, in the threads of a pool; async ones in event loops of their own.
 
-    With `stop`, those that have not ended when all were begun are left to the next call; else it
-    returns when all have ended.
+    With `stop`, those that have not ended when all were begun are counted by a later call, also if
+    that finds none to begin; else it returns when all have ended.
     """
     found = Recovery()
     for address, entry in parts.records.entries():
@@ -137,8 +137,8 @@ def recover(
         if record is not None:
             _check_loop(parts, record)
             pool.start(partial(_recovered, runner, parts, address, record, entry))
-    while pool.running and stop is None:
-        _note(pool.next(), found, progress)
+    while pool.running and (done := pool.next(None if stop is None else 0.0)) is not None:
+        _note(done, found, progress)
     return found
 
 
