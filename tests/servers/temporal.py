@@ -46,7 +46,7 @@ def temporal_address():
         port = free_port()
         process = subprocess.Popen([*command, "--port", str(port)], stdout=quiet, stderr=quiet)
         try:
-            if _is_up(port, process):
+            if _is_up(binary, port, process):
                 yield f"127.0.0.1:{port}"
                 return
         finally:
@@ -55,13 +55,16 @@ def temporal_address():
     raise AssertionError("the Temporal server did not start")
 
 
-def _is_up(port: int, process: subprocess.Popen[bytes]) -> bool:
+def _is_up(binary: str, port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Whether it serves: on a busy machine it listens some time before that."""
     end = time.monotonic() + _STARTS_WITHIN
     while time.monotonic() < end and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return True
+            asks = [binary, "operator", "cluster", "health", "--address", f"127.0.0.1:{port}"]
+            if not subprocess.run(asks, capture_output=True, timeout=10.0, check=False).returncode:
+                return True
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        time.sleep(0.1)
     return False
