@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
@@ -198,8 +199,13 @@ def _is_missing(error: Exception) -> bool:
 
 
 def _is_elsewhere(error: Exception) -> bool:
-    """Whether PostgreSQL has refused a row because it was for another table: it has no id then."""
-    return _sqlstate(error) == _NOT_NULL_VIOLATION and "mainstay_outbox" in str(error)
+    """Whether PostgreSQL has refused a row because it was for another table: it has no id then.
+
+    The first line names column and table in every language; further down, what a trigger of the
+    application was refused has our statement.
+    """
+    words = re.findall(r"\w+", str(error).partition("\n")[0])
+    return _sqlstate(error) == _NOT_NULL_VIOLATION and {"id", "mainstay_outbox"} <= set(words)
 
 
 def _sqlstate(error: BaseException) -> str | None:

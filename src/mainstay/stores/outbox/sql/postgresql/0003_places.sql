@@ -6,14 +6,19 @@ ALTER TABLE mainstay_outbox ADD COLUMN added_in xid8;
 
 ALTER TABLE mainstay_outbox ALTER COLUMN added_in SET DEFAULT pg_catalog.pg_current_xact_id();
 
--- As before; but an entry looks at the last one of its aggregate, and if that is of this transaction, at
--- the one before it. If an entry of a transaction moves, all later ones of the aggregate do, since
--- they find it as the last. So if the one before is of this transaction, nothing was behind that, and
--- only the first looks through all that are behind.
+-- As before; but an entry with nothing behind it stays, and so does one whose predecessor is of this
+-- transaction: it follows that. Any other looks at all that are behind it, once; and if one of
+-- another transaction is there, all own ones from here on move at once, in their order. So the order
+-- in which the triggers run does not matter, and what is added meanwhile comes last. A row that was
+-- restored from another server may have the number of this transaction, but it is older (age).
 CREATE OR REPLACE FUNCTION mainstay_outbox_committing() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off AS $$
 DECLARE
     path text;
+    own CONSTANT xid8 := pg_catalog.pg_current_xact_id();
+    -- Whether it cannot see what was committed meanwhile.
+    is_blind CONSTANT boolean := pg_catalog.current_setting('transaction_isolation'::text)
+        <> 'read committed'::text;
     moves boolean;
 BEGIN
     PERFORM pg_catalog.pg_notify('mainstay_outbox'::text, ''::text);
@@ -35,37 +40,41 @@ BEGIN
             || '.mainstay_outbox_committing DEFERRED'::text;
         UPDATE mainstay_outbox SET fired_at = pg_catalog.statement_timestamp() WHERE id = NEW.id;
     ELSE
-        IF pg_catalog.current_setting('transaction_isolation'::text) <> 'read committed'::text THEN
-            moves := true;
-        ELSE
-            -- True if one that must come before is behind, null if none is, false if an own one is.
-            SELECT EXISTS (
+        -- One statement: a row that a relay takes meanwhile is in one phase, and not between two.
+        SELECT CASE
+            WHEN (SELECT o.is_moved FROM mainstay_outbox AS o WHERE o.id = NEW.id) THEN false
+            WHEN NOT (is_blind OR EXISTS (
+                SELECT 1 FROM mainstay_outbox AS o
+                WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position > NEW.position
+            ) OR EXISTS (
                 SELECT 1 FROM mainstay_outbox AS o
                 WHERE o.aggregate = NEW.aggregate AND o.hold IN (0, 2) AND o.position > NEW.position
-            ) OR (
-                SELECT o.is_moved
-                    OR o.added_in IS DISTINCT FROM pg_catalog.pg_current_xact_id()
+            )) THEN false
+            WHEN (
+                SELECT o.added_in = own AND pg_catalog.age(o.xmin) <= 0
                 FROM mainstay_outbox AS o
-                WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position > NEW.position
+                WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position < NEW.position
                 ORDER BY o.position DESC LIMIT 1
-            ) INTO moves;
-            IF NOT moves THEN
-                SELECT (
-                    SELECT o.added_in
-                    FROM mainstay_outbox AS o
-                    WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position < NEW.position
-                    ORDER BY o.position DESC LIMIT 1
-                ) IS DISTINCT FROM pg_catalog.pg_current_xact_id() AND EXISTS (
-                    SELECT 1 FROM mainstay_outbox AS o
-                    WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position > NEW.position
-                      AND o.added_in IS DISTINCT FROM pg_catalog.pg_current_xact_id()
-                ) INTO moves;
-            END IF;
-        END IF;
+            ) THEN false
+            ELSE is_blind OR EXISTS (
+                SELECT 1 FROM mainstay_outbox AS o
+                WHERE o.aggregate = NEW.aggregate AND o.hold IN (0, 1, 2)
+                  AND o.position > NEW.position
+                  AND (o.added_in IS DISTINCT FROM own OR pg_catalog.age(o.xmin) > 0)
+            )
+        END INTO moves;
         IF moves THEN
-            UPDATE mainstay_outbox
-            SET position = nextval('mainstay_outbox_position'::regclass), is_moved = true
-            WHERE id = NEW.id;
+            WITH mine AS MATERIALIZED (
+                SELECT o.id FROM mainstay_outbox AS o
+                WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position >= NEW.position
+                  AND o.added_in = own AND pg_catalog.age(o.xmin) <= 0
+                ORDER BY o.position
+            ), numbered AS MATERIALIZED (
+                SELECT id, pg_catalog.nextval((pg_catalog.quote_ident(TG_TABLE_SCHEMA::text)
+                    || '.mainstay_outbox_position'::text)::regclass) AS position FROM mine
+            )
+            UPDATE mainstay_outbox AS o SET position = n.position, is_moved = true
+            FROM numbered AS n WHERE o.id = n.id;
         END IF;
     END IF;
     IF path IS NOT NULL THEN
