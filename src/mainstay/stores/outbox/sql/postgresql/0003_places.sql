@@ -10,7 +10,8 @@ ALTER TABLE mainstay_outbox ALTER COLUMN added_in SET DEFAULT pg_catalog.pg_curr
 -- transaction: it follows that. Any other looks at all that are behind it, once; and if one of
 -- another transaction is there, all own ones from here on move at once, in their order. So the order
 -- in which the triggers run does not matter, and what is added meanwhile comes last. A row that was
--- restored from another server may have the number of this transaction, but it is older (age).
+-- restored from another server may have the number of this transaction, but it is older (age). If
+-- some have moved (mainstay.outbox_moved_in), the place at hand may be the one from before.
 CREATE OR REPLACE FUNCTION mainstay_outbox_committing() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off AS $$
 DECLARE
@@ -40,29 +41,30 @@ BEGIN
             || '.mainstay_outbox_committing DEFERRED'::text;
         UPDATE mainstay_outbox SET fired_at = pg_catalog.statement_timestamp() WHERE id = NEW.id;
     ELSE
-        -- One statement: a row that a relay takes meanwhile is in one phase, and not between two.
-        SELECT CASE
-            WHEN (SELECT o.is_moved FROM mainstay_outbox AS o WHERE o.id = NEW.id) THEN false
-            WHEN NOT (is_blind OR EXISTS (
-                SELECT 1 FROM mainstay_outbox AS o
-                WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position > NEW.position
-            ) OR EXISTS (
-                SELECT 1 FROM mainstay_outbox AS o
-                WHERE o.aggregate = NEW.aggregate AND o.hold IN (0, 2) AND o.position > NEW.position
-            )) THEN false
-            WHEN (
-                SELECT o.added_in = own AND pg_catalog.age(o.xmin) <= 0
-                FROM mainstay_outbox AS o
-                WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position < NEW.position
-                ORDER BY o.position DESC LIMIT 1
-            ) THEN false
-            ELSE is_blind OR EXISTS (
+        IF is_blind OR pg_catalog.current_setting('mainstay.outbox_moved_in'::text, true) = own::text
+            OR EXISTS (
                 SELECT 1 FROM mainstay_outbox AS o
                 WHERE o.aggregate = NEW.aggregate AND o.hold IN (0, 1, 2)
                   AND o.position > NEW.position
-                  AND (o.added_in IS DISTINCT FROM own OR pg_catalog.age(o.xmin) > 0)
             )
-        END INTO moves;
+        THEN
+            -- One statement: a row that a relay takes meanwhile is in one phase, not between two.
+            SELECT CASE
+                WHEN (SELECT o.is_moved FROM mainstay_outbox AS o WHERE o.id = NEW.id) THEN false
+                WHEN (
+                    SELECT o.added_in = own AND pg_catalog.age(o.xmin) <= 0
+                    FROM mainstay_outbox AS o
+                    WHERE o.aggregate = NEW.aggregate AND o.hold = 1 AND o.position < NEW.position
+                    ORDER BY o.position DESC LIMIT 1
+                ) THEN false
+                ELSE is_blind OR EXISTS (
+                    SELECT 1 FROM mainstay_outbox AS o
+                    WHERE o.aggregate = NEW.aggregate AND o.hold IN (0, 1, 2)
+                      AND o.position > NEW.position
+                      AND (o.added_in IS DISTINCT FROM own OR pg_catalog.age(o.xmin) > 0)
+                )
+            END INTO moves;
+        END IF;
         IF moves THEN
             WITH mine AS MATERIALIZED (
                 SELECT o.id FROM mainstay_outbox AS o
@@ -75,6 +77,7 @@ BEGIN
             )
             UPDATE mainstay_outbox AS o SET position = n.position, is_moved = true
             FROM numbered AS n WHERE o.id = n.id;
+            PERFORM pg_catalog.set_config('mainstay.outbox_moved_in'::text, own::text, true);
         END IF;
     END IF;
     IF path IS NOT NULL THEN
