@@ -436,3 +436,37 @@ def test_a_deleted_file_leaves_no_log_to_the_one_that_takes_its_place(store, fol
     store.transact("s", "new", put(b"2"))
     assert store.read("s", "old")[0] is None
     assert len(asides(folder)) == 1
+
+
+@pytest.mark.parametrize("plant", ["pipe", "link"])
+def test_a_planted_log_beside_a_replaced_file_stops_nobody(store, folder, plant):
+    """Its name is computed: to open a pipe there waited for ever for the other side."""
+    store.transact("s", "k", put(b"1"))
+    SqliteStore(f"sqlite:///{folder}/copy.db").close()
+    log, elsewhere = folder / "kept.db-wal", folder / "elsewhere"
+    log.rename(elsewhere)
+    (folder / "copy.db").replace(folder / "kept.db")
+    if plant == "pipe":
+        os.mkfifo(log)
+    else:
+        log.symlink_to(elsewhere)
+    watch = threading.Timer(5.0, release, [log])
+    watch.start()
+    with pytest.raises(StoreUnavailable, match="was replaced"):
+        store.transact("s", "k", put(b"2"))
+    before = elsewhere.read_bytes()
+    for _ in range(2):  # each opens the new file, and none opens it with that log
+        with pytest.raises(StoreUnavailable, match=r"kept\.db-wal is (a link|no regular file)"):
+            store.transact("s", "k", put(b"2"))
+    assert watch.is_alive(), "waited for the other side of the pipe"
+    watch.cancel()
+    assert elsewhere.read_bytes() == before
+    log.unlink()
+    store.transact("s", "k", put(b"3"))
+    assert store.read("s", "k")[0] == b"3"
+
+
+def release(pipe):
+    """Ends the wait of a process that opens a pipe."""
+    if not pipe.is_symlink():
+        os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))

@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.filelock import lock
+from mainstay.runtime.private_files import NotPrivateError, open_beside
 from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
@@ -44,10 +46,15 @@ def set_log_aside(file: str, log_inode: Inode, open_files: Container[Inode]) -> 
         file: the file that has the name now, if there is one.
         log_inode: of the log of the file before.
         open_files: what this process has open. To open and close such a file would drop its locks.
+
+    Raises:
+        LogInUseError: it cannot be set aside, or is a link, a pipe or another thing that is no log.
     """
     log = f"{file}-wal"
     try:
-        descriptor = os.open(log, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = open_beside(Path(log), os.O_RDONLY)
+    except NotPrivateError as error:
+        raise LogInUseError(_PLANTED.format(error=error)) from None
     except OSError:
         return
     try:
@@ -113,6 +120,9 @@ def _inode(found: os.stat_result) -> Inode:
     return found.st_dev, found.st_ino
 
 
+_PLANTED = (
+    "the file was replaced while it was in use, and is not opened with what is beside it: {error}"
+)
 _OPENED = "a connection has the new file open, and perhaps that log with it"
 _ADVICE = (
     "the file was replaced while it was in use, and the write-ahead log of the one before is still"
