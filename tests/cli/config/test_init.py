@@ -1,7 +1,10 @@
 """`mainstay config init`: a file to begin with."""
 
 import json
+import os
 import re
+import stat
+import threading
 
 import pytest
 import yaml
@@ -34,6 +37,46 @@ def test_a_file_that_is_there_is_kept_unless_forced(folder, capsys):
     assert (folder / "mainstay.yml").read_text() == "retry: {}\n"
     assert guard.run(["config", "init", "--force"]) == 0
     assert (folder / "mainstay.yml").read_text() == STARTER
+
+
+@pytest.mark.parametrize("plant", ["link", "dangling", "pipe", "folder"])
+def test_only_a_regular_file_is_replaced(folder, capsys, plant):
+    """With a link its target was overwritten; a pipe was waited for."""
+    (folder / "mine").write_text("mine")
+    path = folder / "mainstay.yml"
+    match plant:
+        case "link":
+            path.symlink_to("mine")
+        case "dangling":
+            path.symlink_to("new")
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+    before = path.lstat().st_ino
+    watch = threading.Timer(5.0, lambda: os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK)))
+    watch.start()
+    assert guard.run(["config", "init", "--force"]) == 2
+    assert watch.is_alive(), "waited for a reader of the pipe"
+    watch.cancel()
+    kind = "a link" if path.is_symlink() else "no regular file"
+    err = capsys.readouterr().err
+    assert f"mainstay.yml is {kind}" in err
+    assert "next: " in err
+    assert path.lstat().st_ino == before
+    assert (folder / "mine").read_text() == "mine"
+    assert not (folder / "new").exists()
+
+
+def test_a_file_with_a_second_name_keeps_it_under_that(folder):
+    """The new file is put in place of the name; it has the mode of the one before."""
+    (folder / "mine").write_text("mine")
+    (folder / "mine").chmod(0o600)
+    os.link(folder / "mine", folder / "mainstay.yml")
+    assert guard.run(["config", "init", "--force"]) == 0
+    assert (folder / "mine").read_text() == "mine"
+    assert (folder / "mainstay.yml").read_text() == STARTER
+    assert stat.S_IMODE((folder / "mainstay.yml").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("name", ["mainstay.toml", "no/such/folder/mainstay.yml"])
