@@ -16,7 +16,7 @@ import msgspec
 
 from mainstay.core.audit.chain import Head, decode_head, encode_head
 from mainstay.core.base.functions import is_async
-from mainstay.core.events.describe import describe, shown
+from mainstay.core.events.describe import reason_of, shown
 from mainstay.errors import UsageError
 from mainstay.runtime.reports.logs import logger
 
@@ -48,7 +48,7 @@ class ExternalHeads:
             except Exception as error:
                 if name not in self._silent:
                     self._silent.add(name)
-                    reason = describe(error)[1]
+                    reason = reason_of(error)
                     _log.warning("audit: a head could not be written to %s: %s", name, reason)
 
 

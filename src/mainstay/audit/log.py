@@ -19,7 +19,7 @@ import mainstay.runtime.clock as clock
 from mainstay.audit.open import identity_of, load, open_journal
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.describe import describe
+from mainstay.core.events.describe import reason_of
 from mainstay.core.events.encode import encode
 from mainstay.core.retry.events import CallSucceeded, RecordsLost
 from mainstay.errors import UsageError
@@ -227,7 +227,7 @@ class AuditLog:
                 return
             reason = "not everything is written"
         except Exception as error:
-            reason = describe(error)[1]
+            reason = reason_of(error)
         _log.warning("audit %s: is not closed, and has no head at the end: %s", self.name, reason)
 
     @property
@@ -306,7 +306,7 @@ class AuditLog:
             try:
                 self._prune(journal, self._keep)
             except Exception as error:
-                reason = describe(error)[1]
+                reason = reason_of(error)
                 _log.warning("audit %s: old records could not be dropped: %s", self.name, reason)
 
     def _is_kept(self, journal: Journal, after: int) -> bool:

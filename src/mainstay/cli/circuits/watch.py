@@ -98,9 +98,9 @@ def _write_change(standing: Standing, before: tuple[str, ...] | None, as_json: b
 
 
 def _write_unavailable(error: StoreUnavailable, as_json: bool) -> None:
-    from mainstay.core.events.describe import describe
+    from mainstay.core.events.describe import reason_of
 
-    message = describe(error)[1]
+    message = reason_of(error)
     if as_json:
         _write_line({"store": "away", "message": message})
     else:

@@ -27,6 +27,16 @@ def describe(outcome: Outcome, redact: Redactor | None = None) -> tuple[str, str
         return NAMES[cls], ""
 
 
+def reason_of(outcome: Outcome, redact: Redactor | None = None) -> str:
+    """The message of a failure, without secrets; the name of its type if it has none.
+
+    >>> reason_of(MemoryError())
+    'MemoryError'
+    """
+    name, text = describe(outcome, redact)
+    return text if text.strip() else name
+
+
 def name_of(cls: type) -> str:
     """A class as events name it."""
     return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)

@@ -209,10 +209,10 @@ class Sharing:
 
     def _pass_over(self, circuit: CircuitBreaker, error: Exception) -> None:
         if circuit.name not in self._damaged:
-            from mainstay.core.events.describe import describe
+            from mainstay.core.events.describe import reason_of
 
             self._damaged.add(circuit.name)
-            reason = describe(error)[1]
+            reason = reason_of(error)
             _log.error("the circuit %r is not shared: %s", circuit.name, reason)
 
     def _leave_tables(self, circuits: list[CircuitBreaker]) -> None:
@@ -421,9 +421,9 @@ class Sharing:
         """Logs once that the store is unavailable, and once that it is back."""
         was_unavailable, self._is_unavailable = self._is_unavailable, error is not None
         if error is not None and not was_unavailable:
-            from mainstay.core.events.describe import describe
+            from mainstay.core.events.describe import reason_of
 
-            reason = describe(error)[1]
+            reason = reason_of(error)
             _log.warning("circuits and budgets are not shared for now: %s", reason)
         elif was_unavailable and error is None:
             _log.info("circuits and budgets are shared again")

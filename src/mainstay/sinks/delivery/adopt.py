@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.events.codec import decode
+from mainstay.core.events.describe import reason_of
 from mainstay.runtime.filelock import try_lock
 from mainstay.runtime.private_files import NotPrivateError, create_anew, open_private, read_private
 from mainstay.sinks.delivery.seal import NotSealedError, Seal, without_seal
@@ -99,7 +100,7 @@ def described(path: Path) -> SpillFile:
     try:
         events = [decode(line) for line in _plain(data)]
     except Exception as error:  # whatever it holds, it is no event
-        reason = f"a line is no event: {error}"
+        reason = f"a line is no event: {reason_of(error)}"
         return SpillFile(str(path), home, UNREADABLE, reason, size=len(data), is_aside=is_aside)
     return SpillFile(
         str(path), home, state, reason, len(events), _operations(events), *_span(events),

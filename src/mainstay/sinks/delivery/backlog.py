@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from mainstay.core.events.describe import describe
+from mainstay.core.events.describe import reason_of
 from mainstay.runtime.reports.deferred_events import Facts
 from mainstay.sinks.delivery.seal import is_shortage
 from mainstay.sinks.delivery.slices import Slices
@@ -150,7 +150,7 @@ class Backlog:
                 self._recovered.update(self.spill.take_over())
                 self.has_left = False
                 new = [each for path, each in self.spill.refused.items() if path not in known]
-                self.refused += [describe(each)[1] for each in new]
+                self.refused += [reason_of(each) for each in new]
 
     def next(self) -> Batch | None:
         """The oldest batch; the same one until it is done.
@@ -265,7 +265,7 @@ class Backlog:
         except Exception as error:  # not ours, or damaged: it must not keep others from delivery
             if is_shortage(error):
                 raise
-            self.unreadable.append((self.spill.set_aside(file), describe(error)[1]))
+            self.unreadable.append((self.spill.set_aside(file), reason_of(error)))
             return None
 
 

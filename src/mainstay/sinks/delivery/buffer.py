@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker, seconds_of
-from mainstay.core.events.describe import describe
+from mainstay.core.events.describe import reason_of
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.runtime.background import detached_thread
@@ -489,4 +489,4 @@ class Buffer:
 
 
 def _text_of(error: BaseException | None) -> str:
-    return "" if error is None else describe(error)[1]
+    return "" if error is None else reason_of(error)
