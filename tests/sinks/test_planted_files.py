@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mainstay import Engine
 from mainstay.audit.external_heads import ExternalHeads
 from mainstay.audit.keys import make_key
 from mainstay.audit.open import load
@@ -18,15 +19,22 @@ from mainstay.core.pipeline.ledger import VERSIONING, ledger_of
 from mainstay.core.pipeline.ledger_file import encode
 from mainstay.core.telemetry.record import Telemetry
 from mainstay.drivers.pipeline import ledger_files
-from mainstay.drivers.pipeline.ledger_files import LedgerFiles
+from mainstay.drivers.pipeline.ledger_files import LedgerFiles, read_ledger
 from mainstay.errors import ConfigError, LedgerError, StoreError, StoreUnavailable, UsageError
 from mainstay.events import CallSucceeded
+from mainstay.profiles.pipelines import Pipeline, Stage
 from mainstay.profiles.pipelines.governance import Governance
-from mainstay.runtime.private_files import NotPrivateError
+from mainstay.profiles.pipelines.pipeline import PATHS
+from mainstay.runtime import private_files
+from mainstay.runtime.private_files import LARGEST, NotPrivateError
 from mainstay.sinks.jsonl import JsonlSink
 from mainstay.sinks.telemetry.file import add_to_file, read_telemetry
+from mainstay.sinks.telemetry.sink import TelemetrySink
 from mainstay.stores.jsonl.files import JournalFile, Snapshot
 from mainstay.stores.jsonl.journal import JsonlJournal
+
+STRANGER = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
 @pytest.fixture
@@ -150,6 +158,143 @@ def test_a_pipe_or_a_device_in_place_of_a_file_stops_nobody(tmp_path, uses, name
     with suppress(OSError, StoreError, UsageError, ConfigError):
         uses(tmp_path)
     assert (tmp_path / name).is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("uses", "name"),
+    [
+        (add, "t.json"),
+        (lambda folder: read_telemetry(folder / "t.json"), "t.json"),
+        (ledger, "versioning_ledger.json"),
+        (lambda folder: read_ledger(folder / "versioning_ledger.json"), "versioning_ledger.json"),
+    ],
+    ids=["telemetry", "telemetry read", "ledgers", "ledger read"],
+)
+def test_a_huge_file_is_not_read(tmp_path, uses, name):
+    """A sparse file takes no room on the disk, and filled the memory: 40 GB were a MemoryError."""
+    plant_huge(tmp_path / name)
+    with pytest.raises((OSError, LedgerError)) as refused:
+        uses(tmp_path)
+    assert f"{name}" in str(refused.value)
+    assert f"has {LARGEST + 1} bytes, more than {LARGEST}" in str(refused.value)
+    assert (tmp_path / name).stat().st_size == LARGEST + 1
+
+
+def test_a_huge_governance_file_is_refused(tmp_path):
+    """It is compared with what was read before: no more of it than of a configuration."""
+    (tmp_path / "g.yml").write_text("datasets: {d-7: {status: blocked}}")
+    found = Governance(tmp_path / "g.yml")
+    plant_huge(tmp_path / "g.yml")
+    with pytest.raises(ConfigError, match="larger than 10 MB"):
+        found.rules  # noqa: B018
+
+
+def plant_huge(path):
+    with path.open("wb") as file:
+        file.truncate(LARGEST + 1)
+
+
+def without_memory(*_args, **_options):
+    raise MemoryError
+
+
+@pytest.mark.parametrize("fails", ["memory", "size"])
+def test_the_warning_about_telemetry_has_a_reason(tmp_path, monkeypatch, caplog, fails):
+    """The text of a MemoryError is empty."""
+    sink = TelemetrySink(tmp_path / "t.json", pipeline_id="etl", every=3600.0)
+    if fails == "memory":
+        monkeypatch.setattr("mainstay.sinks.telemetry.sink.add_to_file", without_memory)
+    else:
+        plant_huge(tmp_path / "t.json")
+    sink(CallSucceeded(operation="pay", call_id="c-1"))
+    assert not sink.flush()
+    has = "MemoryError" if fails == "memory" else f"t.json has {LARGEST + 1} bytes"
+    assert f"kept in memory for now, as totals: {has}" in caplog.text.replace(f"{tmp_path}/", "")
+    sink._reset()
+
+
+def test_the_warning_about_a_head_has_a_reason(caplog):
+    """So has that of any destination that fails without a text."""
+    head = head_of(Tail("log", 1, 1, bytes(32)), "now")
+    ExternalHeads(without_memory).keep(head)
+    assert caplog.messages[0].endswith(": MemoryError")
+
+
+def test_every_reason_in_a_log_line_of_sinks_and_audit_logs_has_a_text():
+    """`describe(error)[1]` is empty for an exception without a text; `reason_of` is not."""
+    root = Path(__file__).parents[2] / "src/mainstay"
+    for room in ("sinks", "audit"):
+        for path in (root / room).rglob("*.py"):
+            assert "describe(error)[1]" not in path.read_text("utf-8"), path
+            assert "describe(each)[1]" not in path.read_text("utf-8"), path
+
+
+def test_a_ledger_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    """Or the next run would be refused for a file that mainstay has written."""
+    ledger(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.json")}
+    monkeypatch.setattr(private_files, "LARGEST", 10)
+    (tmp_path / "versioning_ledger.json").unlink()
+    with pytest.raises(LedgerError, match=r"versioning_ledger.json: it would have \d+ bytes"):
+        ledger(tmp_path)
+    assert [path for path in before if path.exists()] == [tmp_path / "pipeline_retry_log.json"]
+
+
+def pipeline(engine, **options):
+    stage = Stage("poll", lambda ctx: 7, idempotency="idempotent")
+    return Pipeline("etl", [stage], engine=engine, **options)
+
+
+@as_root
+@pytest.mark.parametrize("name", ["versioning_ledger.json", "pipeline_retry_log.json"])
+def test_a_ledger_of_another_user_at_the_default_place_is_refused(tmp_path, monkeypatch, name):
+    """In a shared folder another user could decide what a run has done. No stage is called."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / PATHS["ledgers"]
+    folder.mkdir(parents=True)
+    ledger(folder)
+    os.chown(folder / name, STRANGER, STRANGER)
+    with Engine(sinks=[]) as engine:
+        with pytest.raises(LedgerError, match=f"{name}.*belongs to user {STRANGER}"):
+            pipeline(engine).run()
+        pipeline(engine, ledgers=folder).run()  # what a user names is the user's decision
+
+
+@as_root
+def test_telemetry_of_another_user_at_the_default_place_is_refused(tmp_path, monkeypatch, caplog):
+    """It is neither added to nor read; the warning has the reason."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / PATHS["telemetry"]
+    path.parent.mkdir(parents=True)
+    add_to_file(path, Telemetry(), most=10)
+    os.chown(path, STRANGER, STRANGER)
+    before = path.read_bytes()
+    with Engine(sinks=[]) as engine:
+        found = pipeline(engine)
+        found.run()
+        assert f"focus-telemetry.json belongs to user {STRANGER}" in caplog.text
+        with pytest.raises(NotPrivateError, match="belongs to user"):
+            found.compliance()
+        assert path.read_bytes() == before
+        os.chown(path, os.geteuid(), -1)
+        assert [each.stage for each in found.compliance()] == ["poll"]
+
+
+def test_a_link_in_place_of_telemetry_at_the_default_place_is_refused(tmp_path, monkeypatch, mine):
+    """What it leads to would be copied into the file; a path that a user names may be a link."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / PATHS["telemetry"]
+    path.parent.mkdir(parents=True)
+    add_to_file(tmp_path / "real.json", Telemetry(), most=10)
+    path.symlink_to(tmp_path / "real.json")
+    with Engine(sinks=[]) as engine:
+        found = pipeline(engine)
+        found.run()
+        with pytest.raises(NotPrivateError, match="is a link"):
+            found.compliance()
+        path.unlink()
+        assert [each.stage for each in found.compliance()] == ["poll"]
+    assert read_telemetry(tmp_path / "real.json").totals == []
 
 
 def test_a_pipe_that_nobody_reads_keeps_no_head_and_stops_nobody(tmp_path, caplog):

@@ -32,6 +32,13 @@ _OPEN: int = (
     | getattr(os, "O_BINARY", 0)
 )
 _HAS_OWNERS = hasattr(os, "geteuid")
+_MOVE = "look where it comes from, and move it elsewhere"
+LARGEST = 512 << 20
+"""Bytes of telemetry or of a ledger beyond which it is not read: more than any has.
+
+Telemetry of 100,000 records, the most that is kept, takes 50 to 200 MB. A ledger of this size has
+about a million entries, and is rewritten with each run.
+"""
 _LINKS = 40
 """How many links a path may lead through, as on Linux."""
 _REPARSE_LINKS = frozenset({0xA000000C, 0xA0000003})
@@ -253,7 +260,7 @@ def open_private(path: Path, flags: int, *, limit: int | None = None) -> int:
     try:
         found = os.fstat(file)
         if (reason := _not_private(found, limit)) is not None:
-            raise NotPrivateError(path, reason, "look where it comes from, and move it elsewhere")
+            raise NotPrivateError(path, reason, _MOVE)
         if flags & os.O_TRUNC:
             os.ftruncate(file, 0)
     except BaseException:
@@ -275,16 +282,12 @@ def check_own_file(path: Path) -> None:
         kind = "is a link" if is_link(found) else "is no regular file"
         reason = _not_private(found, None) if stat.S_ISREG(found.st_mode) else kind
         if reason is not None:
-            raise NotPrivateError(path, reason, "look where it comes from, and move it elsewhere")
+            raise NotPrivateError(path, reason, _MOVE)
 
 
 def read_private(path: Path, limit: int) -> bytes:
     """The bytes of a file that must be this user's own, at most `limit`."""
-    with os.fdopen(open_private(path, os.O_RDONLY, limit=limit), "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:  # it has grown since
-        raise NotPrivateError(path, f"has more than {limit} bytes", "move it elsewhere")
-    return data
+    return _read(path, open_private(path, os.O_RDONLY, limit=limit), limit)
 
 
 def open_beside(path: Path, flags: int) -> int:
@@ -307,16 +310,30 @@ def open_regular(path: str, flags: int) -> int:
     raise NotPrivateError(path, "is no regular file", "give the path of a file")
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
+def read_regular(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """The bytes of a regular file at a path that a user has named, which may be a link."""
-    with os.fdopen(open_regular(os.fspath(path), os.O_RDONLY), "rb") as file:
-        return file.read()
+    return _read(path, open_regular(os.fspath(path), os.O_RDONLY), limit)
 
 
-def read_beside(path: Path) -> bytes:
-    """The bytes of a regular file of any owner, whose name is computed: not through a link."""
-    with os.fdopen(open_beside(path, os.O_RDONLY), "rb") as file:
-        return file.read()
+def read_beside(path: Path, limit: int = LARGEST, *, is_named: bool = True) -> bytes:
+    """The bytes of a regular file whose name is computed: not through a link.
+
+    Args:
+        path: a file in a folder.
+        limit: the most bytes that it may have.
+        is_named: whether a user has named the folder: then the file may have any owner. Otherwise
+            it must be this user's or root's.
+
+    Raises:
+        NotPrivateError: it is a link, no regular file, larger than the limit, or another user's.
+        OSError: as `os.open`.
+    """
+    file = open_beside(path, os.O_RDONLY)
+    found = os.fstat(file)
+    if _HAS_OWNERS and not is_named and found.st_uid not in (os.geteuid(), 0):
+        os.close(file)
+        raise NotPrivateError(path, _owner(found), "look where it comes from, or name its path")
+    return _read(path, file, limit)
 
 
 def create_anew(path: Path) -> int:
@@ -353,13 +370,31 @@ def _open_without_links(path: Path, flags: int) -> int:
     return file
 
 
+def _read(path: object, file: int, limit: int) -> bytes:
+    """Reads an opened file to its end and closes it; it may grow meanwhile, up to the limit."""
+    with os.fdopen(file, "rb") as opened:
+        size = os.fstat(file).st_size
+        if size > limit:
+            raise NotPrivateError(path, _too_large(size, limit), _MOVE)
+        data = opened.read(size + 1)
+        if len(data) > size:
+            data += opened.read(limit + 1 - len(data))
+    if len(data) > limit:
+        raise NotPrivateError(path, f"has grown beyond {limit} bytes", _MOVE)
+    return data
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"has {size} bytes, more than {limit}"
+
+
 def _not_private(found: os.stat_result, limit: int | None) -> str | None:
     if _HAS_OWNERS and found.st_uid != os.geteuid():
         return _owner(found)
     if found.st_nlink > 1:
         return "has a second name (a hard link)"
     if limit is not None and found.st_size > limit:
-        return f"has {found.st_size} bytes, more than {limit}"
+        return _too_large(found.st_size, limit)
     return why_not_mine(found)
 
 

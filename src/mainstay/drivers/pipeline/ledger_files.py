@@ -7,6 +7,7 @@ later version is left as it is, with an error that names its line.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from mainstay.core.pipeline.ledger import (
 )
 from mainstay.core.pipeline.ledger_file import decode, encode, line_of
 from mainstay.errors import LedgerError
+from mainstay.runtime import private_files
 from mainstay.runtime.filelock import lock, unlock
 from mainstay.runtime.private_files import open_beside, read_beside, read_regular
 from mainstay.runtime.replace_file import replace_file
@@ -68,11 +70,20 @@ class LedgerFiles:
     Args:
         folder: where they are; it is created if it does not exist.
         keep: seconds for which runs that have ended stay in the files; None for ever.
+        is_named: whether a user has named the folder; otherwise the files must be this user's or
+            root's.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], keep: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: float | None = None,
+        *,
+        is_named: bool = True,
+    ) -> None:
         self.folder = Path(folder).absolute()
         self.keep = keep
+        self.is_named = is_named
 
     def path_of(self, ledger: str) -> Path:
         """The file of a ledger."""
@@ -86,7 +97,8 @@ class LedgerFiles:
     def read(self, ledger: str) -> tuple[Ledger, bytes] | None:
         """A ledger that is whole, and the bytes of its file; None if there is no file."""
         try:
-            return _read(self.path_of(ledger), ledger, read_beside)
+            read = partial(read_beside, is_named=self.is_named)
+            return _read(self.path_of(ledger), ledger, read)
         except FileNotFoundError:
             return None
 
@@ -160,5 +172,10 @@ class LedgerFiles:
             raise LedgerError(str(self.path_of(ledger)), line, error.text) from error
 
     def _replace(self, ledger: str, new: Ledger, found: tuple[Ledger, bytes] | None) -> None:
-        if found is None or found[0] != new:
-            replace_file(self.path_of(ledger), encode(new), follows=False)
+        if found is not None and found[0] == new:
+            return
+        data, path = encode(new), self.path_of(ledger)
+        if len(data) > private_files.LARGEST:  # it could not be read again
+            text = f"it would have {len(data)} bytes, more than {private_files.LARGEST}; set keep="
+            raise LedgerError(str(path), 0, text)
+        replace_file(path, data, follows=False)

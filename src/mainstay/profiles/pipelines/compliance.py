@@ -117,7 +117,16 @@ def compliance_records(
     >>> [(record.retry_policy, record.final_status) for record in compliance_records(path)]
     [('exp_percent_jitter', 'success')]
     """
-    ended = sequences(read_telemetry(path))
+    return records_in(read_telemetry(path), path, retry_policy)
+
+
+def records_in(
+    telemetry: Telemetry,
+    path: str | os.PathLike[str],
+    retry_policy: Policy | str | None = None,
+) -> list[ComplianceRecord]:
+    """The same of telemetry that has been read from a path."""
+    ended = sequences(telemetry)
     return [ComplianceRecord.of(records, retry_policy, path) for records in ended]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.config.files.governance import read_governance
+from mainstay.config.files.load_file import LARGEST
 from mainstay.core.pipeline.governance import GovernanceRules
 from mainstay.drivers.pipeline.gate import Gate
 from mainstay.runtime.private_files import read_regular
@@ -71,6 +72,6 @@ class Governance:
 def _content(path: Path) -> bytes | None:
     """What is in the file, by which a change is seen: a date and a size may stay the same."""
     try:
-        return read_regular(path)
+        return read_regular(path, LARGEST)
     except OSError:
         return None

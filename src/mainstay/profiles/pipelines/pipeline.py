@@ -9,9 +9,10 @@ from mainstay.core.pipeline.definition import PipelineDefinition, names_of
 from mainstay.drivers.pipeline.ledger_files import LedgerFiles
 from mainstay.drivers.pipeline.parts import PipelineSetup
 from mainstay.errors import StoreError, UsageError
-from mainstay.profiles.pipelines.compliance import compliance_records
+from mainstay.profiles.pipelines.compliance import records_in
 from mainstay.profiles.pipelines.governance import Governance
 from mainstay.profiles.pipelines.stage import Stage
+from mainstay.sinks.telemetry.file import telemetry_in
 from mainstay.sinks.telemetry.sink import TelemetrySink
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Pipeline:
         governance: a Governance, its rules, or the path of a file of them.
         datasets: data sets that every stage touches.
         ledgers: the folder of the two ledger files, copies of what the store has.
-        telemetry: the file that telemetry is added to.
+        telemetry: the file that telemetry is added to. At the default places files of another user
+            than this one or root are refused, and links; what you name is your decision.
         model: how energy is computed; its defaults are round assumptions.
         keep_telemetry: how many of the latest records the telemetry file holds.
         lease: seconds after which a process that does not renew its claim on a run counts as gone.
@@ -98,7 +100,8 @@ class Pipeline:
         self.telemetry = TelemetrySink(
             telemetry, pipeline_id=pipeline_id, model=model, keep=keep_telemetry
         )
-        files = LedgerFiles(ledgers, kept)
+        self.telemetry.is_named = telemetry != PATHS["telemetry"]
+        files = LedgerFiles(ledgers, kept, is_named=ledgers != PATHS["ledgers"])
         self.ledgers = files.folder
         self._setup = PipelineSetup(
             definition,
@@ -162,7 +165,8 @@ class Pipeline:
         self.telemetry.flush()
         if not self.telemetry.path.exists():
             return []
-        found = compliance_records(self.telemetry.path)
+        path, is_named = self.telemetry.path, self.telemetry.is_named
+        found = records_in(telemetry_in(path, is_named=is_named), path)
         return [each for each in found if each.pipeline_id == self.pipeline_id]
 
     def _refuse_async(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.describe import describe
+from mainstay.core.events.describe import reason_of
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.ports import SinkWants, wants_of
@@ -82,6 +82,8 @@ class TelemetrySink:
         self._every = check.duration("every", every, 0.01, 3600.0)
         check.close()
         self.path = Path(path)
+        self.is_named = True
+        """Whether a user has named the path, which then may be a link, and of any owner."""
         self.model = EnergyModel() if model is None else model
         self.wants = SinkWants(successes=hears_successes, evidence=True)
         """An HTTP status is in the evidence, and nowhere else."""
@@ -158,7 +160,7 @@ class TelemetrySink:
             if not new.totals:
                 return True
             try:
-                add_to_file(self.path, new, self.keep)
+                add_to_file(self.path, new, self.keep, is_named=self.is_named)
             except Exception as error:
                 with self._lock:
                     self._sum = merged(new, self._sum, self.keep)
@@ -171,7 +173,7 @@ class TelemetrySink:
         """Logs once that the file cannot be written, and once that it can again."""
         was_failing, self._is_failing_now = self._is_failing_now, error is not None
         if error is not None and not was_failing:
-            text = describe(error)[1]
+            text = reason_of(error)
             _log.warning("telemetry is kept in memory for now, as totals: %s", text)
         elif was_failing and error is None:
             _log.info("telemetry is written again to %s", self.path)
