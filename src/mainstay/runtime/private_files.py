@@ -287,7 +287,7 @@ def check_own_file(path: Path) -> None:
 
 def read_private(path: Path, limit: int) -> bytes:
     """The bytes of a file that must be this user's own, at most `limit`."""
-    return _read(path, open_private(path, os.O_RDONLY, limit=limit), limit)
+    return read_bounded(path, open_private(path, os.O_RDONLY, limit=limit), limit)
 
 
 def open_beside(path: Path, flags: int) -> int:
@@ -312,7 +312,7 @@ def open_regular(path: str, flags: int) -> int:
 
 def read_regular(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """The bytes of a regular file at a path that a user has named, which may be a link."""
-    return _read(path, open_regular(os.fspath(path), os.O_RDONLY), limit)
+    return read_bounded(path, open_regular(os.fspath(path), os.O_RDONLY), limit)
 
 
 def read_beside(path: Path, limit: int = LARGEST, *, is_named: bool = True) -> bytes:
@@ -333,7 +333,7 @@ def read_beside(path: Path, limit: int = LARGEST, *, is_named: bool = True) -> b
     if _HAS_OWNERS and not is_named and found.st_uid not in (os.geteuid(), 0):
         os.close(file)
         raise NotPrivateError(path, _owner(found), "look where it comes from, or name its path")
-    return _read(path, file, limit)
+    return read_bounded(path, file, limit)
 
 
 def create_anew(path: Path) -> int:
@@ -370,8 +370,12 @@ def _open_without_links(path: Path, flags: int) -> int:
     return file
 
 
-def _read(path: object, file: int, limit: int) -> bytes:
-    """Reads an opened file to its end and closes it; it may grow meanwhile, up to the limit."""
+def read_bounded(path: object, file: int, limit: int) -> bytes:
+    """Reads an opened file to its end and closes it; it may grow meanwhile, up to the limit.
+
+    Raises:
+        NotPrivateError: it is larger than the limit.
+    """
     with os.fdopen(file, "rb") as opened:
         size = os.fstat(file).st_size
         if size > limit:
@@ -380,7 +384,7 @@ def _read(path: object, file: int, limit: int) -> bytes:
         if len(data) > size:
             data += opened.read(limit + 1 - len(data))
     if len(data) > limit:
-        raise NotPrivateError(path, f"has grown beyond {limit} bytes", _MOVE)
+        raise NotPrivateError(path, f"has more than {limit} bytes", _MOVE)
     return data
 
 

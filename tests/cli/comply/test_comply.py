@@ -1,7 +1,9 @@
 """`mainstay comply` on files, stores and audit logs that generated runs leave behind."""
 
 import json
+import os
 import random
+import threading
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,8 +19,9 @@ from mainstay.core.base.timestamps import stamp
 from mainstay.core.comply.check import RULES
 from mainstay.core.pipeline.ledger_file import encode as encode_ledger
 from mainstay.core.pipeline.state import encode as encode_run
+from mainstay.core.telemetry.record import Telemetry, first_try
 from mainstay.core.telemetry.record import encode as encode_telemetry
-from mainstay.core.telemetry.record import first_try
+from mainstay.runtime.private_files import LARGEST
 from mainstay.stores.open import open_store
 from tests.core.comply.runs import PIPELINE, telemetry_of, world
 
@@ -405,3 +408,102 @@ def test_a_ledger_in_the_place_of_the_other_is_refused(folder, capsys):
     assert "versioning_ledger.json, line 1: it is the ledger pipeline_retry_log" in (
         capsys.readouterr().err
     )
+
+
+PLACES = [TELEMETRY, "releases/x/focus-telemetry.json", LOG, LEDGER]
+
+
+@pytest.mark.parametrize("plant", ["pipe", "zero", "huge", "outside", "folder"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_planted_file_is_an_error_with_a_hint(folder, tmp_path_factory, capsys, place, plant):
+    """A pipe stopped the command for ever; /dev/zero filled the memory, and was called a bug."""
+    path = folder / place
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    match plant:
+        case "pipe":
+            os.mkfifo(path)
+        case "zero":
+            path.symlink_to("/dev/zero")
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(LARGEST + 1)
+        case "outside":
+            path.symlink_to(tmp_path_factory.mktemp("elsewhere") / "mine")
+            path.resolve().write_bytes(encode_telemetry(Telemetry()))
+        case "folder":
+            path.mkdir()
+    watch = threading.Timer(5.0, lambda: os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK)))
+    watch.start()
+    code, _, err = comply(capsys)
+    assert watch.is_alive(), "waited for the other side of the pipe"
+    watch.cancel()
+    if plant == "folder" and place.startswith("releases"):
+        assert code != 70  # it is none of the files of a release
+        return
+    assert code == 2
+    assert err.startswith(f"mainstay: {place}")
+    whys = {
+        "pipe": "no regular file",
+        "huge": f"has {LARGEST + 1} bytes, more than {LARGEST}",
+        "folder": "no regular file",
+    }
+    assert whys.get(plant, "a link out of this folder") in err
+    assert "next: look where it comes from" in err
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_link_inside_the_folder_is_followed(folder, capsys, place):
+    """A checkout may have one file under two names; so may its folders."""
+    path = folder / place
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        path.rename(folder / "kept.json")
+    else:
+        (folder / "kept.json").write_bytes(encode_telemetry(Telemetry()))
+    path.symlink_to(os.path.relpath(folder / "kept.json", path.parent))
+    assert findings(capsys) == []
+
+
+def test_a_named_file_may_be_a_link_or_a_pipe(folder, tmp_path_factory, capsys):
+    """It is the user's own choice; a file that is recognized by its content is opened twice."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "t.json"
+    Path(TELEMETRY).rename(elsewhere)
+    Path(TELEMETRY).symlink_to(elsewhere)
+    assert findings(capsys, TELEMETRY) == []
+    assert findings(capsys, "--telemetry", TELEMETRY) == []
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(elsewhere.read_bytes()))
+    writer.start()
+    assert findings(capsys, "--telemetry", "pipe") == []
+    writer.join()
+    code, _, err = comply(capsys, "pipe")
+    assert code == 2
+    assert "pipe is no regular file" in err
+
+
+@pytest.mark.parametrize("option", [(), ("--telemetry",), ("--ledger",)])
+@pytest.mark.parametrize("target", ["huge", "/dev/zero"])
+def test_a_named_file_is_bounded_too(folder, capsys, monkeypatch, option, target):
+    """A mistake that would fill the memory is no bug of mainstay."""
+    monkeypatch.setattr("mainstay.cli.comply.files.LARGEST", 1 << 20)
+    if target == "huge":
+        Path("huge").write_bytes(encode_telemetry(Telemetry()) + b" " * (1 << 20))
+    code, _, err = comply(capsys, *option, target)
+    assert code == 2
+    assert f"{target} has " in err or f"{target} is no regular file" in err
+
+
+def test_a_planted_ledger_of_a_folder_that_a_run_names_is_an_error(
+    found, tmp_path, monkeypatch, capsys
+):
+    """Its name is computed from the store."""
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "ledgers"
+    elsewhere.mkdir()
+    found.runs = [replace(run, ledgers=str(elsewhere)) for run in found.runs]
+    fill(found)
+    os.mkfifo(elsewhere / "pipeline_retry_log.json")
+    code, _, err = comply(capsys, "--store", STORE)
+    assert code == 2
+    assert "pipeline_retry_log.json is no regular file" in err

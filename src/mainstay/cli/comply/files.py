@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -16,14 +18,24 @@ from mainstay.core.codec.json_lines import line_at, line_of_error, places
 from mainstay.core.pipeline.ledger import LEDGERS
 from mainstay.core.pipeline.ledger_file import decode as decode_ledger
 from mainstay.core.telemetry.record import StageTotals, TelemetryRecord
+from mainstay.runtime.private_files import (
+    LARGEST,
+    NotPrivateError,
+    open_regular,
+    read_beside,
+    read_bounded,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from mainstay.core.comply.telemetry_facts import TelemetryFacts
     from mainstay.core.pipeline.ledger import Ledger
 
 _HINT = "nothing was changed; give another file, or restore this one from a copy"
+_FOUND_HINT = (
+    "look where it comes from, and move it; or name the files to check: mainstay comply FILE ..."
+)
 _SQLITE = b"SQLite format 3\x00"
 _VERSION = 1
 
@@ -43,20 +55,44 @@ class _Ledger(Struct):
 
 def kind_of(path: str) -> str:
     """What a file is, by its content: "telemetry", "ledger" or "audit"."""
-    with open(path, "rb") as file:  # noqa: PTH123  pathlib loads slowly
-        head = file.read(4096)
+    with _refusals(path), open(path, "rb", opener=open_regular) as file:
+        head = file.read(4096)  # it is opened twice, so a pipe would lose this
     if head.startswith(_SQLITE) or path.endswith(".jsonl"):
         return "audit"
     return "ledger" if re.search(rb'"ledger"\s*:', head) else "telemetry"
 
 
-def read_bytes(path: str) -> bytes | None:
-    """The content of a file; None if it is not there."""
+def read_named(path: str) -> bytes | None:
+    """The content of a file that a user has named, also of a pipe; None if it is not there."""
+    with _refusals(path), suppress(FileNotFoundError):
+        return read_bounded(path, os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), LARGEST)
+    return None
+
+
+def read_found(path: str, root: str) -> bytes | None:
+    """The content of a file that nobody has named; None if it is not there.
+
+    Args:
+        path: its place, as the document has it.
+        root: the folder in which it was searched for. A link may lead to a file in it, and to no
+            other: else a repository would decide which file of the user's is read.
+    """
+    real, inside = os.path.realpath(path), os.path.realpath(root)
+    if not real.startswith(os.path.join(inside, "")):  # noqa: PTH118  pathlib loads slowly
+        where = "this folder" if root == os.curdir else root
+        raise CommandError(f"{path} is reached by a link out of {where}", hint=_FOUND_HINT)
+    with _refusals(path, _FOUND_HINT), suppress(FileNotFoundError):
+        return read_beside(Path(real), LARGEST)
+    return None
+
+
+@contextmanager
+def _refusals(path: str, hint: str = _HINT) -> Iterator[None]:
+    """What is not opened or read is a mistake of the command line, or of the checkout."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  pathlib loads slowly
-            return file.read()
-    except FileNotFoundError:
-        return None
+        yield
+    except NotPrivateError as error:
+        raise CommandError(f"{path} {error.reason}", hint=hint) from error
 
 
 def read_ledger(path: str, data: bytes) -> Ledger:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainstay.cli.comply.files import add_telemetry, kind_of, lines_of, read_bytes, read_ledger
+from mainstay.cli.comply.files import (
+    add_telemetry,
+    kind_of,
+    lines_of,
+    read_found,
+    read_ledger,
+    read_named,
+)
 from mainstay.cli.errors import CommandError
 from mainstay.cli.screen.progress import Watch, watched
 from mainstay.core.base.spaces import Space
@@ -57,6 +64,8 @@ class Sources:
     notes: list[str] = field(default_factory=list)
     content: dict[str, bytes] = field(default_factory=dict)
     """Of the files whose lines may be asked for."""
+    found: dict[str, str] = field(default_factory=dict)
+    """The folder in which each file was searched for that the command line does not name."""
 
     def sort(self, files: tuple[str, ...]) -> None:
         """Adds files by what they hold."""
@@ -69,15 +78,24 @@ class Sources:
 
         If no ledger is there, those of the folders that the stored runs name.
         """
-        self.ledgers += [] if self.ledgers else list(filter(os.path.exists, LEDGERS))
-        self.ledgers += [] if self.ledgers else _of_runs(stored)
-        self.telemetry += [] if self.telemetry else sorted(_releases())
+        if not self.ledgers:
+            self.found |= dict.fromkeys(filter(os.path.exists, LEDGERS), os.curdir)
+            self.found |= {} if self.found else _of_runs(stored)
+            self.ledgers += self.found
+        if not self.telemetry:
+            self.telemetry += sorted(_releases())
+            self.found |= dict.fromkeys(self.telemetry, os.curdir)
         if not (self.telemetry or self.ledgers or self.store):
             raise CommandError(
                 f"there is nothing to check: neither {TELEMETRY} nor a ledger is here",
                 hint="name the files, or --store URL, or --config FILE",
             )
         self.telemetry += [] if self.telemetry else [TELEMETRY]
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a file; None if it is not there."""
+        root = self.found.get(path)
+        return read_named(path) if root is None else read_found(path, root)
 
     def lined(self, findings: list[Finding]) -> list[Finding]:
         """The findings with the lines of their files."""
@@ -89,15 +107,18 @@ class Sources:
         return [_lined(each, lines) for each in findings]
 
 
-def _of_runs(stored: list[StoredRun]) -> list[str]:
-    """The ledgers of runs whose end is carried over; a folder on another machine is passed over."""
+def _of_runs(stored: list[StoredRun]) -> dict[str, str]:
+    """The ledgers of runs whose end is carried over, with their folders.
+
+    A folder on another machine is passed over.
+    """
     folders = dict.fromkeys(each.record.ledgers for each in stored if not each.is_open)
-    return [
-        os.path.join(folder, os.path.basename(name))  # noqa: PTH118, PTH119  pathlib loads slowly
+    return {
+        os.path.join(folder, os.path.basename(name)): folder  # noqa: PTH118, PTH119  see above
         for folder in folders
         if folder and os.path.isdir(folder)  # noqa: PTH112
         for name in LEDGERS
-    ]
+    }
 
 
 def _releases() -> list[str]:
@@ -153,7 +174,7 @@ def gathered(
 
 
 def _telemetry(sources: Sources, facts: TelemetryFacts, path: str) -> TelemetryFile:
-    data = read_bytes(path)
+    data = sources.read(path)
     if data is None:
         return TelemetryFile(path=path, is_there=False)
     sources.content[path] = data
@@ -169,7 +190,7 @@ def _telemetry(sources: Sources, facts: TelemetryFacts, path: str) -> TelemetryF
 
 
 def _ledger(sources: Sources, path: str) -> LedgerFile:
-    data = read_bytes(path)
+    data = sources.read(path)
     if data is None:
         return LedgerFile(path=path, ledger=None)
     sources.content[path] = data
