@@ -38,13 +38,17 @@ class Loaded:
         self.text = found.text
         """The file as it was read, also if it is broken."""
         self.report = report
+        self.options: list[str] = []
+        """Those that were given, right or not."""
         self.checked: dict[str, Any] = {}
         self.settings: Settings | None = None
         self._make = make
 
     def override(self, options: Iterable[str]) -> None:
         """Sets values as `--set` does, and checks the whole again; the file is not read again."""
-        from_options(self.tree, options, self.report)
+        given = list(options)
+        self.options += given
+        from_options(self.tree, given, self.report)
         found = check(CONFIG, self.tree, (), self.report)
         self.checked = {} if found is BAD else found
         self.settings = settings_of(self.checked, self.tree, self.report, self.file, self._make)

@@ -2,20 +2,21 @@
 
 The built-in policy holds for what the file does not name. An operation that the file maps, or that
 has the name of one of its policies, has that policy if nothing is wrong with it or with those it
-extends; otherwise one attempt. What stands under a key that is unknown may be such a map, and so
-may every key of a file that cannot be parsed.
+extends; otherwise one attempt. Whatever stands where a problem is may be such a map, and so may
+every key of a file that cannot be parsed (doubtful.py). If a file cannot be read, every operation
+has one attempt.
 """
 
 from __future__ import annotations
 
-import re
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from mainstay.config.fields import CONFIG, RETRY
-from mainstay.config.retry_fields import POLICY
+from mainstay.config.fields import RETRY
+from mainstay.config.overrides import PREFIX
 from mainstay.config.tree import Node, joined
 from mainstay.drivers.policy import RetryPolicy
+from mainstay.engine.doubtful import Doubts, names_in
 from mainstay.engine.registry import STANDARD
 
 if TYPE_CHECKING:
@@ -27,17 +28,7 @@ if TYPE_CHECKING:
 ONE_ATTEMPT = "one attempt"
 """The policy of operations whose own is not valid."""
 _MOST = 10_000
-"""Names that are taken from a file which cannot be parsed."""
-_LONGEST = 1000
-"""Characters of such a name."""
-_SEPARATORS = 8
-"""Colons and equals signs of a line that may end a key: a key may have some itself."""
-_QUOTED = re.compile(r"""("[^"\n]+"|'[^'\n]+')[ \t]*[:=]""")
-_WORD = re.compile(r"""(?<![^\s"'{}\[\],:=#])([^\s"'{}\[\],:=#]+)[ \t]*[:=]""")
-"""A word is tried from its beginning alone, so that a long one takes linear time."""
-_PARTS = re.compile(r"[{}\[\],]")
-_AROUND = "\"' \t-?;#"
-"""What may stand around a key and be no part of it."""
+"""Names that may be operations; if there are more, every operation counts as mapped."""
 _NOTHING = Node({}, None, "")
 _HARMLESS = ("policies", "operation_policies", "default_policy", "circuit_breaker")
 """The parts of `retry` in which a problem makes no other policy invalid."""
@@ -46,80 +37,79 @@ _HARMLESS = ("policies", "operation_policies", "default_policy", "circuit_breake
 def careful_policies(loaded: Loaded) -> dict[str, Any]:
     """The policies and operations of an engine whose configuration has problems."""
     named = _named(loaded.tree)
-    mapped = {**dict.fromkeys(_unclear(loaded, named), ""), **dict(_mapped(loaded))}
     valid = _valid(loaded, named)
     policies = [valid.get(name) or RetryPolicy(name=name, max_attempts=1) for name in named
                 if name in valid or name != STANDARD.name]  # fmt: skip
-    known = {policy.name for policy in policies}
+    known = {policy.name for policy in policies} | valid.keys()
+    mapped = _everything(loaded, set(named))
     operations = {op: name if name in known else ONE_ATTEMPT for op, name in mapped.items()}
     if ONE_ATTEMPT in operations.values() and ONE_ATTEMPT not in known:
         policies.append(RetryPolicy(name=ONE_ATTEMPT, max_attempts=1))
     return {"policies": policies, "operations": operations}
 
 
-def _mapped(loaded: Loaded) -> Iterator[tuple[str, str]]:
-    """Operations, or patterns of them, and the names of their policies; empty if not known."""
-    paths = [problem.path for problem in loaded.report.problems]
-    for key, child in _entries(loaded.tree):
-        if key == "retry":
-            yield from _mapped_in(child, paths)
-        elif key not in CONFIG.keys and not key.startswith("x-"):
-            yield from ((name, "") for name, _ in _leaves(child, key))
+def _everything(loaded: Loaded, named: set[str]) -> dict[str, str]:
+    """Operations, or patterns of them, and the names of their policies; empty if not known.
 
-
-def _mapped_in(retry: Node, paths: list[str]) -> Iterator[tuple[str, str]]:
-    for key, child in _entries(retry):
-        if key not in RETRY.keys:
-            yield from ((name, "") for name, _ in _leaves(child, key))
-        elif RETRY.keys[key][0].name == "operation_policies":
-            for name, leaf in _leaves(child, key):
-                is_right = isinstance(leaf.value, str)
-                is_right &= not _is_below(("retry", key, name), paths)
-                yield name, leaf.value if is_right else ""
-        elif RETRY.keys[key][0].name == "policies":  # entries of a map whose own key is missing
-            others = ((n, leaf) for n, leaf in _leaves(child, key) if n not in POLICY.keys)
-            yield from ((name, "") for name, leaf in others if isinstance(leaf.value, str))
-
-
-def _leaves(node: Node, key: str) -> Iterator[tuple[str, Node]]:
-    """The keys that have no mapping below them, at any depth."""
-    if isinstance(node.value, dict):
-        for name, child in node.value.items():
-            yield from _leaves(child, name)
-    elif isinstance(node.value, list):
-        for child in node.value:
-            yield from _leaves(child, key)
-    elif key.strip():
-        yield key, node
-
-
-def _unclear(loaded: Loaded, named: list[str]) -> Iterator[str]:
-    """What may be an operation in a file whose structure is broken: each of its keys."""
-    if loaded.report.is_sound:
-        return
-    for name in islice(_possible_keys(loaded.text.replace("\0", "")), _MOST):
-        if name not in named:
-            yield name
-
-
-def _possible_keys(text: str) -> Iterator[str]:
-    """Each text that is a key in some reading of a text which is neither YAML nor TOML.
-
-    What stands before a colon or an equals sign: a quoted text, a word, all of the line, all since
-    the last bracket or comma. And a line's first word, whose colon may be missing.
+    A key where a problem is comes before the map, which may be incomplete; a text comes after it.
     """
-    for line in text.splitlines():
-        found = [*_QUOTED.findall(line), *_WORD.findall(line)]
-        for part in (line, *_PARTS.split(line)):
-            ends = islice(re.finditer(r"[:=]", part), _SEPARATORS)
-            found += [part[: end.start()] for end in ends if end.start() <= _LONGEST]
-        found += [word for word in line.lstrip(_AROUND).split(maxsplit=1)[:1] if word.strip(_ANY)]
-        names = (name.strip(_AROUND) for name in found)
-        yield from (name for name in names if name and len(name) <= _LONGEST)
+    if _is_unread(loaded):
+        return {"*": ""}
+    problems = loaded.report.problems
+    doubts = Doubts(loaded.tree, (p.path for p in problems if p.path or p.file == loaded.file))
+    keys: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for name, is_key in chain(doubts.names(), _unclear(loaded)):
+        if is_key or name not in named:
+            (keys if is_key else texts)[name] = ""
+        if len(keys) + len(texts) > _MOST:
+            return {"*": ""}
+    mapped = {op: "" if op in keys else name for op, name in _mapped(loaded, doubts)}
+    before = {name: "" for name in keys if name not in mapped}
+    return {**before, **mapped, **{name: "" for name in texts if name not in mapped}}
 
 
-_ANY = "*?\"'#[]{}"
-"""A word of these alone is a pattern of everything, or none: only before a colon is it a key."""
+def _is_unread(loaded: Loaded) -> bool:
+    """Whether there is a file of which nothing is known."""
+    return loaded.file is not None and not loaded.report.is_sound and not loaded.text
+
+
+def _mapped(loaded: Loaded, doubts: Doubts) -> Iterator[tuple[str, str]]:
+    """The entries of the map, in its order."""
+    right = loaded.checked.get("retry", {}).get("operation_policies", {})
+    retry = dict(_entries(loaded.tree)).get("retry") or _NOTHING
+    for key, child in _entries(retry):
+        if key in RETRY.keys and RETRY.keys[key][0].name == "operation_policies":
+            is_wrong = doubts.has(joined(("retry", key)))
+            for name, _ in _entries(child):
+                yield name, "" if is_wrong else right.get(name, "")
+
+
+def _unclear(loaded: Loaded) -> Iterator[tuple[str, bool]]:
+    """What may be an operation in a file whose structure is broken, and in overrides."""
+    if not loaded.report.is_sound:
+        for name in names_in(loaded.text.replace("\0", "")):
+            yield name.replace("\ufffd", "?"), False
+    yield from ((name, True) for name in _overridden(loaded))
+
+
+def _overridden(loaded: Loaded) -> Iterator[str]:
+    """The ends of the paths of overrides with a problem, and what their values may name."""
+    wrong = {p.file for p in loaded.report.problems if p.file != loaded.file}
+    if any(source.startswith("--set") for source in wrong):
+        for option in loaded.options:
+            path, _, value = option.partition("=")
+            yield from (path[n + 1 :].strip("\"'") for n, c in enumerate(path) if c == ".")
+            yield from names_in(value)
+    for name in wrong & loaded.report.env.keys():
+        segments = name.removeprefix(PREFIX).split("__")
+        yield from (_in_any_case("_".join(segments[n:])) for n in range(len(segments)))
+        yield from names_in(loaded.report.env[name])
+
+
+def _in_any_case(name: str) -> str:
+    """A pattern of the names that a variable may mean: their case and signs are unknown."""
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else "*" for c in name)
 
 
 def _named(tree: Node) -> list[str]:
@@ -143,12 +133,13 @@ def _valid(loaded: Loaded, named: list[str]) -> dict[str, RetryPolicy]:
     parents = {n: o.get("extends") for n, o in _checked(loaded).items()}
     while more := {n for n, parent in parents.items() if parent in wrong} - wrong:
         wrong |= more
+    made.setdefault(STANDARD.name, STANDARD)
     return {name: policy for name, policy in made.items() if name not in wrong}
 
 
 def _concerns_all(problem: Any, loaded: Loaded) -> bool:
     """Whether it may be about any policy: of an override, or in `retry` outside of one policy."""
-    if problem.file != loaded.file:
+    if problem.file != loaded.file or problem.path in ("", "retry.policies"):
         return True
     if problem.path != "retry" and not problem.path.startswith("retry."):
         return False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainstay.config.report import Report
 
 LARGEST = 10 * 1024 * 1024
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _OPEN: int = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -56,7 +57,10 @@ def read_file(path: Path, source: str, report: Report, *, is_given: bool = True)
     content, status = opened
     text = _text(content, source, report)
     if text is None:
-        return Read(source, None, content.decode("utf-8", "replace"), status)
+        is_utf16 = content[:2] in _UTF16
+        return Read(
+            source, None, content.decode("utf-16" if is_utf16 else "utf-8", "replace"), status
+        )
     tree = _tree(path, text, source, report, is_given=is_given)
     return Read(source, tree, text, status)
 
@@ -83,7 +87,7 @@ def _text(content: bytes, source: str, report: Report) -> str | None:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{content[error.start]:02X}"
-        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if content[:2] in _UTF16:
             line, found = 1, "it begins as UTF-16 does"
         report.file(source, line, f"is not UTF-8: {found}; save it as UTF-8")
     return None
