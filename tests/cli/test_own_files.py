@@ -91,3 +91,74 @@ def test_doctor_has_warnings_and_problems(tmp_path, state):
     assert done.exit_code == 1
     assert f"warning: {path}: other users can read it" in done.output
     assert "problem: the state folder is not used" in done.output
+
+
+NAMED = {
+    "the store": ("store: {url: 'sqlite:///FILE'}", "FILE"),
+    "the store in short": ("store: sqlite:///FILE?timeout=2", "FILE"),
+    "what is not in the store yet": ("store: sqlite:///FILE", "FILE-wal"),
+    "its shared memory": ("store: sqlite:///FILE", "FILE-shm"),
+    "a part of the path after a sign": ("store: sqlite:///my%20FILE", "my FILE"),
+    "the audit log": ("audit: sqlite:///FILE", "FILE"),
+    "the audit log as a path": ("audit: {where: FILE.jsonl}", "FILE.jsonl"),
+    "an audit log of before": ("audit: FILE.jsonl", "FILE.000001.jsonl"),
+    "its WAL": ("audit: FILE", "FILE-wal"),
+    "the audit log of a sink": ("sinks: {audit: {where: FILE.jsonl}}", "FILE.jsonl"),
+    "the key that signs": ("audit: {where: a.jsonl, key: FILE}", "FILE"),
+    "a copy of heads": ("audit: {where: a.jsonl, heads: ['log:x', FILE]}", "FILE"),
+    "the outbox": ("outbox: {url: 'sqlite:///FILE'}", "FILE"),
+    "events": ("sinks: {jsonl: {path: FILE}}", "FILE"),
+    "events of before": ("sinks: {jsonl: {path: FILE}}", "FILE.1"),
+    "the key of spilled events": ("sinks: {jsonl: {path: a, spill: spilled}}", "spilled/spill.key"),
+    "beside options that are none": ("sinks: {audit: {where: FILE, heads: 5, key: [x]}}", "FILE"),
+    "by the environment": ("store: ${STORE}", "FILE"),
+}
+
+
+@pytest.mark.parametrize(("text", "name"), NAMED.values(), ids=NAMED)
+def test_a_wide_file_that_the_configuration_names_is_warned_of(tmp_path, monkeypatch, text, name):
+    """As text and as JSON; a file that is private is not mentioned."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STORE", f"sqlite:///{tmp_path}/FILE")
+    (tmp_path / "c.yml").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("MAINSTAY_CONFIG", str(tmp_path / "c.yml"))
+    path = tmp_path / name
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.touch(mode=0o600)
+    assert json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)["warnings"] == []
+    path.chmod(0o644)
+    [warning] = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)["warnings"]
+    assert f"{name}: other users can read it (mode 0644)" in warning
+    assert "warning: " + warning in CliRunner().invoke(app, ["doctor"]).output
+
+
+def test_a_folder_for_spilled_events_that_is_wide_has_its_own_command(tmp_path, monkeypatch):
+    """0600 would close it to its owner, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yml").write_text("audit: {spill: spilled}", encoding="utf-8")
+    monkeypatch.setenv("MAINSTAY_CONFIG", "c.yml")
+    (tmp_path / "spilled").mkdir(mode=0o700)
+    (tmp_path / "spilled").chmod(0o755)
+    [warning] = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)["warnings"]
+    assert warning.endswith("can read it (mode 0755); chmod 700 spilled")
+
+
+def test_a_file_is_warned_of_once(tmp_path, monkeypatch):
+    """However often it is named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yml").write_text("{store: 'sqlite:///a.db', audit: 'sqlite:///a.db'}")
+    monkeypatch.setenv("MAINSTAY_CONFIG", "c.yml")
+    (tmp_path / "a.db").touch()
+    (tmp_path / "a.db").chmod(0o644)
+    out = CliRunner().invoke(app, ["doctor", "--json", "--file", "a.db"]).output
+    assert len(json.loads(out)["warnings"]) == 1
+
+
+def test_a_configuration_that_is_not_trusted_names_no_file(tmp_path, monkeypatch):
+    """Nothing of it is used."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mainstay.yml").write_text("store: sqlite:///a.db", encoding="utf-8")
+    (tmp_path / "a.db").touch()
+    (tmp_path / "a.db").chmod(0o644)
+    found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
+    assert (found["warnings"], len(found["problems"])) == ([], 1)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainstay.cli.screen.console import Screen
+    from mainstay.config.load import Loaded
 
 OLDEST_PYTHON = (3, 11)
 _SHOWN = 3
@@ -56,8 +57,9 @@ def command(
     libraries = list(find_libraries())
     problems = [*_problems_of_python(), *_problems_of(libraries)]
     described = _describe(store, problems) if store else None
-    warnings = list(_warnings(store, files, problems))
-    file = _configuration(problems)
+    loaded = _configuration(problems)
+    file = None if loaded is None else loaded.file
+    warnings = list(_warnings(store, files, loaded, problems))
     if as_json:
         document = _document(libraries, problems, described)
         write_json(document | {"warnings": warnings, "configuration": file})
@@ -68,13 +70,17 @@ def command(
     ctx.exit(Exit.NEGATIVE if problems else Exit.OK)
 
 
-def _warnings(store: str | None, files: tuple[str, ...], problems: list[str]) -> Iterator[str]:
+def _warnings(
+    store: str | None, files: tuple[str, ...], loaded: Loaded | None, problems: list[str]
+) -> Iterator[str]:
     """What others can read or have planted; what is not used for that reason is a problem."""
     from mainstay.cli import own_files
 
     problems += own_files.problems_of_state()
     yield from own_files.warnings_of_state()
-    for file in (*own_files.files_of_store(store), *files):
+    settings = None if loaded is None else loaded.settings
+    named = () if settings is None else own_files.files_of_settings(settings)
+    for file in dict.fromkeys((*own_files.files_of_store(store), *named, *files)):
         yield from own_files.warnings_of(file)
 
 
@@ -96,8 +102,8 @@ def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
     return None
 
 
-def _configuration(problems: list[str]) -> str | None:
-    """The file of the configuration; its problems are added, or their number if they are many."""
+def _configuration(problems: list[str]) -> Loaded | None:
+    """The configuration in use; its problems are added, or their number if they are many."""
     try:
         from mainstay.config.load import load
 
@@ -109,7 +115,7 @@ def _configuration(problems: list[str]) -> str | None:
     if len(found) > _SHOWN:
         found = [f"{loaded.file}: {len(found)} problems: mainstay config check"]
     problems += found
-    return loaded.file
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)
