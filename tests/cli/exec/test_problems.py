@@ -1,6 +1,7 @@
 """`mainstay exec` and mistakes in its configuration: not run, or exactly once."""
 
 import json
+import os
 
 import pytest
 
@@ -174,6 +175,58 @@ def test_a_map_of_another_spelling_is_found_too(folder, key, capsys):
 def test_other_commands_run(folder, words):
     """A policy that was chosen, and names that are no slip of a mapped one."""
     assert guard.run(["exec", *words]) == 0
+
+
+LINKS = {
+    "a link": ("./link.sh",),
+    "a link to a link": ("./second.sh",),
+    "a link by its whole path": ("FOLDER/link.sh",),
+    "as the script of a shell": ("sh", "link.sh"),
+    "in a text for a shell": ("sh", "-c", "cd . && ./link.sh 5"),
+    "behind a program": ("env", "A=1", "./link.sh"),
+    "found by PATH": ("link.sh",),
+    "behind a program, found by PATH": ("env", "second.sh"),
+    "found by PATH, and another file is here": ("shadowed.sh",),
+    "a link in the middle": ("./other-name",),
+}
+
+
+@pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
+@pytest.mark.parametrize("words", LINKS.values(), ids=LINKS)
+def test_a_link_to_a_mapped_script_is_that_script(folder, words, monkeypatch, capsys):
+    """Each name on the way to the file counts."""
+    (folder / "charge.sh").write_text(SCRIPT, encoding="utf-8")
+    (folder / "charge.sh").chmod(0o755)
+    (folder / "link.sh").symlink_to("charge.sh")
+    (folder / "second.sh").symlink_to(folder / "link.sh")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "shadowed.sh").symlink_to("../charge.sh")
+    (folder / "shadowed.sh").touch()
+    if words == ("./other-name",):
+        (folder / "charge.sh").rename(folder / "charge-2.sh")
+        (folder / "charge.sh").symlink_to("charge-2.sh")
+        (folder / "other-name").symlink_to("charge.sh")
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{folder}", prepend=os.pathsep)
+    command = [word.replace("FOLDER", str(folder)) for word in words]
+    assert guard.run(["exec", "--", *command]) == 2
+    assert "use --operation charge.sh, or --policy standard" in capsys.readouterr().err
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
+def test_a_link_that_leads_back_to_itself_is_no_endless_search(folder):
+    (folder / "one").symlink_to("two")
+    (folder / "two").symlink_to("one")
+    assert guard.run(["exec", "--", "sh", "-c", "exit 0 # one"]) == 0
+
+
+def test_a_link_that_is_mapped_itself_has_its_own_policy(folder):
+    """Under its own name it is no mistake."""
+    (folder / "mainstay.yml").write_text(f"{CHARGE}    link.sh: standard\n", encoding="utf-8")
+    (folder / "charge.sh").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    (folder / "charge.sh").chmod(0o755)
+    (folder / "link.sh").symlink_to("charge.sh")
+    assert guard.run(["exec", "--", "./link.sh"]) == 0
 
 
 @pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")

@@ -1,22 +1,26 @@
 """Which mapped operation a command may be, if its own name is mapped to no policy.
 
-`sh ./charge.sh`, `env A=1 ./charge.sh` and a slip in `--operation` would leave a command that must
-run once to the default policy, and its retries.
+`sh ./charge.sh`, `env A=1 ./charge.sh`, a link to it and a slip in `--operation` would leave a
+command that must run once to the default policy, and its retries.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
 _BETWEEN = re.compile(r"[\s;&|()<>'\"`$={}]+")
 """What stands between the words of a text that a shell runs."""
 _MOST = 4096
 """Characters of a word that are looked through: it may be a program of its own."""
+_MOST_LINKS = 40
+"""Links that lead to each other; Linux follows no more."""
 
 
 class Meant(NamedTuple):
@@ -35,8 +39,9 @@ def meant_by(operation: str, command: Iterable[str], mapped: Collection[str]) ->
     'charge.sh'
     >>> meant_by("ls", ["ls", "-l"], ["charge.sh"])
     """
-    parts = (part for word in command for part in _parts_of(word))
-    names = {_plain(name): None for name in (operation, *parts)}
+    parts = [part for word in command for part in _parts_of(word)]
+    linked = (name for part in parts for name in _behind(part))
+    names = {_plain(name): None for name in (operation, *parts, *linked)}
     for each in mapped:
         for name in names:
             if fnmatchcase(name, each):
@@ -50,6 +55,22 @@ def meant_by(operation: str, command: Iterable[str], mapped: Collection[str]) ->
 def _parts_of(word: str) -> list[str]:
     """The words of a word: one may be a text for a shell."""
     return [part for part in _BETWEEN.split(word[:_MOST]) if part and not part.startswith("-")]
+
+
+def _behind(part: str) -> Iterator[str]:
+    """The files that a link leads to, one after the other.
+
+    A word without a folder may be a file here, or a program that is looked up.
+    """
+    program = None if os.sep in part else shutil.which(part)
+    for path in (part, program or ""):
+        for _ in range(_MOST_LINKS):
+            try:
+                target = os.readlink(path)  # noqa: PTH115  a word may be no path at all
+            except (OSError, ValueError):
+                break
+            path = os.path.join(os.path.dirname(path), target)  # noqa: PTH118, PTH120, PLW2901
+            yield path
 
 
 def _plain(name: str) -> str:
