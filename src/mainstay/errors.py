@@ -188,11 +188,17 @@ class NestedRetryError(UsageError):
         self.inner_attempts = inner_attempts
         self.outer_attempts = outer_attempts
         self.product = inner_attempts * outer_attempts
+        is_effect = outer_attempts == 1  # nothing else refuses retries and makes none itself
         super().__init__(
             f"{inner} retries inside {outer}: up to {inner_attempts} x {outer_attempts}"
             f" = {self.product} calls",
-            hint='retry in one place, or use nested="collapse"',
+            hint=_FOR_AN_EFFECT if is_effect else 'retry in one place, or use nested="collapse"',
         )
+
+
+_FOR_AN_EFFECT = (
+    "take the retry inside out, or give it one attempt; an Orchestrator retries an effect"
+)
 
 
 class StoreError(UsageError, ValueError):
@@ -476,11 +482,11 @@ class OutcomeUnknown(DependencyError):
     code = "MS202"
     item_id: str | None = None
 
-    def __init__(self, operation: str) -> None:
+    def __init__(self, operation: str, *, hint: str = "") -> None:
         self.operation = operation
         super().__init__(
             f"{operation} may or may not have been applied",
-            hint="look before repeating it, or declare it idempotent or keyed",
+            hint=hint or "look before repeating it, or declare it idempotent or keyed",
         )
 
 

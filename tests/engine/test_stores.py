@@ -88,6 +88,13 @@ def test_an_engine_that_is_refused_has_opened_no_store(tmp_path, wrong):
         ("nats", "write nats://localhost"),
         ("localhost:6379", "write postgresql://localhost:6379, redis://localhost:6379 or nats://"),
         ("db.test:5432/app", "write postgresql://db.test:5432/app, "),
+        ("postgres@host/db", "write postgresql://postgres@host/db, redis://"),
+        ("ann:s3cret@host/db", "write postgresql://ann:[redacted]@host/db, "),
+        ("ann:s3cret@host:5432/db", "write postgresql://ann:[redacted]@host:5432/db, "),
+        ("postgres:host/db", "write postgres://host/db"),
+        ("redis:/host", "write redis://host"),
+        ("valkey:host:6379", "write valkey://host:6379"),
+        ("./a@b.db", "write sqlite:///./a@b.db"),
         (None, "memory:// is for this process only; known stores"),
     ],
 )

@@ -76,6 +76,7 @@ def test_a_commit_without_an_answer_ends_it(error):
     with pytest.raises(mainstay.OutcomeUnknown, match="print") as caught:
         runs.failed(number, error)
     assert caught.value.__cause__ is error
+    assert caught.value.hint == "look before repeating it; idempotent=True if it may run twice"
     with pytest.raises(mainstay.OutcomeUnknown):
         runs.begin()
 

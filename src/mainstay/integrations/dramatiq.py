@@ -95,7 +95,7 @@ class Retries(dramatiq.middleware.Retries):
         try:
             number = attempts.begin(message.actor_name, message.message_id, number)
         except OutcomeUnknown as error:
-            raise _Unknown(message.actor_name) from error
+            raise _Unknown(message.actor_name, hint=error.hint) from error
         except Exception as error:
             raise _NotBegun(str(error)) from error
         message.options[_ATTEMPT] = number

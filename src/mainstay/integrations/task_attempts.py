@@ -100,7 +100,7 @@ class Attempts:
     def _within(self, name: str, number: int) -> int:
         if number <= self.policy.max_attempts:
             return number
-        error = OutcomeUnknown(name)
+        error = OutcomeUnknown(name, hint="look what it has done before it is sent again")
         error.add_note(
             f"mainstay: attempt {self.policy.max_attempts} of {self.policy.max_attempts} at {name}"
             " has begun, and its worker was lost"

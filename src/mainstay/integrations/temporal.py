@@ -290,7 +290,7 @@ def _failed(step: int, error: ActivityError, what: str) -> Outcome:
     """The outcome of an activity that Temporal has given up on."""
     cause = error.cause
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2:  # it timed out, or worse
-        unknown = OutcomeUnknown(what)
+        unknown = OutcomeUnknown(what, hint="look before repeating it")
         unknown.add_note(f"{type(cause).__name__}: {cause}")
         return Outcome(step, error=unknown, in_doubt=True)
     data, in_doubt = cause.details[0], bool(cause.details[1])

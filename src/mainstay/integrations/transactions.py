@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         ) -> R: ...
 
 
+_HINT = "look before repeating it; idempotent=True if it may run twice"
+
+
 class Runs:
     """The attempts at one transaction.
 
@@ -57,7 +60,7 @@ class Runs:
         """The number of a new attempt; refused after a COMMIT that nobody knows the outcome of."""
         self._newest += 1
         if self._committing and not self._is_idempotent:
-            raise OutcomeUnknown(self.name)
+            raise OutcomeUnknown(self.name, hint=_HINT)
         return self._newest
 
     def commits(self, number: int) -> None:
@@ -82,7 +85,7 @@ class Runs:
         if known.by_code and not known.is_ambiguous:
             self._committing = 0
         elif not self._is_idempotent:
-            raise OutcomeUnknown(self.name) from error
+            raise OutcomeUnknown(self.name, hint=_HINT) from error
 
     def __enter__(self) -> None:
         pass
@@ -94,7 +97,7 @@ class Runs:
         """
         in_doubt = self._committing and not self._is_idempotent
         if in_doubt and isinstance(error, Exception) and not isinstance(error, OutcomeUnknown):
-            raise OutcomeUnknown(self.name) from error
+            raise OutcomeUnknown(self.name, hint=_HINT) from error
 
 
 def named(attempt: F, function: Callable[..., Any]) -> F:

@@ -88,20 +88,31 @@ def _no_store(url: str) -> StoreError:
         hint = f"write {_meant_by(url)}; {hint}"
     elif near:
         hint = f"write {near[0]}://{path}; {hint}"
-    shown = REDACTOR.text(url)
+    # without its scheme a password is not known as one
+    before = "" if colon else f"{next(iter(ALSO))}://"
+    shown = REDACTOR.text(before + url).removeprefix(before)
     return StoreError(f"there is no store for {shown!r}", hint=REDACTOR.text(hint))
 
 
 def _meant_by(text: str) -> str:
     """The URL that a text without `://` most likely stands for."""
     path = text.removeprefix("sqlite:").replace("\\", "/")
-    _, colon, port = path.partition("/")[0].rpartition(":")
+    first = path.partition("/")[0]
+    _, colon, port = first.rpartition(":")
+    scheme, is_near, rest = path.partition(":")
     if path in (":memory:", "memory"):
         return "memory:// to keep it in this process only"
     if text == "sqlite":
         return "sqlite:///mainstay.db for a file of SQLite"
     if text in STORES or text in ALSO:
         return f"{text}://localhost for a server on this machine"
-    if colon and port.isdigit():
+    if (
+        is_near
+        and "@" not in scheme
+        and not rest.isdigit()
+        and (scheme in STORES or scheme in ALSO)
+    ):
+        return f"{scheme}://{rest.lstrip('/')} for a server"
+    if (colon and port.isdigit()) or ("@" in path and not path.startswith((".", "/"))):
         return f"postgresql://{text}, redis://{text} or nats://{text} for a server"
     return f"sqlite:///{path} for a file of SQLite"

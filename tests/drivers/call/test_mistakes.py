@@ -57,6 +57,10 @@ class Caller:
         (lambda: mainstay.retry(functools.partial(fetch)), "write retry(on=...)(function)"),
         (lambda: RetryPolicy(Caller()), "write RetryPolicy(retry_on=...)(function)"),
         (lambda: mainstay.retry(Client), "decorate its methods"),
+        (lambda: mainstay.retry(ConnectionError()), "write retry(on=ConnectionError)"),
+        (lambda: mainstay.retry(OSError(5, "x" * 60)), "write retry(on=OSError)"),
+        (lambda: mainstay.retry((OSError(), KeyError)), "write retry(on=(OSError, KeyError))"),
+        (lambda: RetryPolicy(ConnectionError()), "write RetryPolicy(retry_on=ConnectionError)"),
     ],
 )
 def test_a_decorator_without_parentheses_or_keyword_names_what_to_write(mistake, instead):

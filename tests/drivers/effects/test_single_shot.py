@@ -95,9 +95,11 @@ def test_a_block_of_attempts_inside_is_refused_too():
                 made.append(attempt.number)
                 raise OSError("down")
 
-    with virtual_time(), pytest.raises(NestedRetryError):
+    with virtual_time(), pytest.raises(NestedRetryError) as refused:
         once(work)()
     assert made == [1]
+    assert "an Orchestrator retries an effect" in refused.value.hint
+    assert "nested=" not in refused.value.hint, "an effect has no place for it"
 
 
 @pytest.mark.req("EF-02")
@@ -113,6 +115,7 @@ def test_a_retry_in_another_thread_is_seen_by_what_it_gave_up_on():
     with virtual_time(), pytest.raises(NestedRetryError, match="retries inside") as refused:
         once(work)()
     assert refused.value.inner_attempts == 3
+    assert "an Orchestrator retries an effect" in refused.value.hint
 
 
 @pytest.mark.req("EF-02")

@@ -660,8 +660,9 @@ def test_a_call_that_crashed_too_often_is_for_a_person(engine, colour):
         )
     time.sleep(0.06)
     for _ in range(3):
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknown) as caught:
             colour.call(engine.operation("charge", key="k"), function)
+        assert "keyed" not in caught.value.hint, "it is keyed already"
     (item,) = engine.inbox
     assert (item.kind, item.attempts, item.times) == ("unknown_outcome", 3, 1)
     assert "charge" in item.text
@@ -709,6 +710,8 @@ def test_what_a_crash_left_runs_again_only_if_it_is_declared_idempotent(
             assert outcome.value == "paid"
         else:
             assert isinstance(outcome.last_exception, OutcomeUnknown)
+            assert 'idempotency="idempotent"' in outcome.last_exception.hint
+            assert "keyed" not in outcome.last_exception.hint
             assert [item.kind for item in engine.inbox] == ["unknown_outcome"]
 
 

@@ -73,6 +73,11 @@ _LARGE = 1 << 20
 """Bytes from which on a store that fails may fail because of them: a timeout, a cut connection."""
 _LONGEST = 500
 """Characters of a key, and of metadata, in the record of a result that is not kept."""
+_TOO_OFTEN = "look why it does not come to an end; mainstay inbox list shows the item"
+_IF_IT_MAY = (
+    'look before repeating it; if it may run again, idempotency="idempotent" or on_crash="retry"'
+)
+"""A key alone is no reason to run it again, and the call has one."""
 _CLAIMS = 2
 """How often a claim that took longer than its lease is made again."""
 
@@ -251,7 +256,8 @@ def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
     else:
         if answer.is_new:
             yield EmitEvent("unknown")
-        unknown = OutcomeUnknown(call.operation)
+        hint = _TOO_OFTEN if call.on_crash == "retry" else _IF_IT_MAY
+        unknown = OutcomeUnknown(call.operation, hint=hint)
         unknown.item_id = yield Escalate(
             answer.reason, answer.attempts, answer.is_new, answer.owner, answer.epoch
         )

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     SagaFlow: TypeAlias = Generator["Effect", Answer, "End"]
 
+_STALLED = "look why the saga does not come to an end; it was taken over too often"
 _LONGEST_FAILURE = 20_000
 """Bytes of a failure in the log."""
 MAX_RESULT = 1 << 20
@@ -333,7 +334,8 @@ class _Run:
             if self.record.state is SagaState.RUNNING and (
                 self.is_stalled or saga.steps[step].idempotency == "unsafe"
             ):
-                error = OutcomeUnknown(f"{saga.name}.{saga.steps[step].name}")
+                hint = "" if saga.steps[step].idempotency == "unsafe" else _STALLED
+                error = OutcomeUnknown(f"{saga.name}.{saga.steps[step].name}", hint=hint)
                 error.add_note("the process that ran it is gone")
                 self.note(Outcome(step, error=error, in_doubt=True))
 

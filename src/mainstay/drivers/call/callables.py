@@ -180,6 +180,8 @@ def _is_work(value: UserValue) -> bool:
 def _shown_argument(value: UserValue) -> str:
     if isinstance(value, list | tuple):
         return f"({', '.join(_shown_argument(each) for each in value[:4])})"
+    if isinstance(value, BaseException):  # a rule is a class
+        return type(value).__name__
     shown = value.__name__ if isinstance(value, type) else repr(value)
     return shown if len(shown) <= 60 else "..."
 
