@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,14 @@ WRITTEN = "LoggingSink with JsonFormatter, to a file"
 GOALS = {WRITTEN: at_most(8)}
 HALF, WHOLE = 2000, 4000  # characters
 LINEAR = "a text of 4 kB looked at for secrets, beside one of 2 kB"
+QUARTER, FULL = 250_000, 1_000_000  # characters, four times as many
+AT_LENGTH = "a text of 1 MB looked at for secrets, beside one of 250 kB"
+SEEDS = (
+    "key=a, 'token' [",
+    "request 17 of orders from 10.0.0.7 took 0.2 s: password=hunter2x ",
+    "password was: ab cd ",
+)
+"""What texts of that length are made of: each is slow for a rule of its own."""
 
 
 def run(effort: Effort) -> Table:
@@ -37,6 +46,8 @@ def run(effort: Effort) -> Table:
         rows.append(Row("one record, in milliseconds", worst, at_most(LIMIT), "ms"))
     if isinstance(half, Timing) and isinstance(whole, Timing):
         rows.append(Row(LINEAR, whole.over(half), at_most(3)))
+    longest = max(map(_growth, SEEDS))
+    rows.append(Row(AT_LENGTH, longest, at_most(8), note="linear is 4, quadratic 16"))
     return Table("log_write", "A log record", f"× one json.dumps. {METHOD}", rows)
 
 
@@ -98,6 +109,24 @@ def _redacted(verb: str) -> tuple[Any]:
 
     look, text = getattr(Redactor(), verb), recorded().exception_message
     return (lambda a, b: look(text),)
+
+
+def _growth(seed: str) -> float:
+    """How much more time of the processor a text of 1 MB takes than one of 250 kB."""
+    return _look_at(seed, FULL) / _look_at(seed, QUARTER)
+
+
+def _look_at(seed: str, size: int) -> float:
+    """The least of two looks at a text that is not cut, as `Redactor.text` cuts it."""
+    from mainstay import Redactor
+
+    look, text = Redactor()._once, (seed * size)[:size]
+    took = []
+    for _ in range(2):
+        before = time.thread_time()
+        look(text)
+        took.append(time.thread_time() - before)
+    return min(took)
 
 
 def _long(size: int) -> tuple[Any]:
