@@ -363,3 +363,8 @@ def _check_way(engine, way, mapped):
     if mapped:
         for sign in ".:/":
             assert engine.policies.of(sign.join(way)).max_attempts <= most, way
+
+
+def test_quotes_that_nothing_closes_take_linear_time(attempts):
+    """Each might begin a key with escapes that reaches to the end of the file."""
+    assert attempts("charge: once\n\t" + '"a\\' * 300_000 + ":", "charge") == [1]

@@ -26,7 +26,9 @@ _LONGEST = 1000
 """Characters of a key that is all since the beginning of a line or since a bracket."""
 _SEPARATORS = 8
 """Colons and equals signs of a line that may end a key: a key may have some itself."""
-_QUOTED = re.compile(r"""("(?:[^"\\\n]|\\.)+"|'[^'\n]+')""")
+_QUOTED = re.compile(r"""("[^"\n]+"|'[^'\n]+')""")
+_ESCAPED = re.compile(r"""("(?:[^"\\\n]|\\.)*+"?)""")
+"""Also a quote that nothing closes: to begin anew behind it would take quadratic time."""
 _WORD = re.compile(r"""[^\s"'{}\[\],;|:=#]+""")
 _LONG_WORD = re.compile(r"""[^\s"'{}\[\],]+""")
 """With its colons and equals signs."""
@@ -137,7 +139,8 @@ def names_in(text: str) -> Iterator[str]:
     """
     for line in text.splitlines():
         before = line[: _last_end(line)]
-        found = [*map(_unquoted, _QUOTED.findall(before)), *_WORD.findall(before)]
+        quoted = _QUOTED.findall(before) + (_ESCAPED.findall(before) if "\\" in before else [])
+        found = [*map(_unquoted, quoted), *_WORD.findall(before)]
         found += _LONG_WORD.findall(before)
         found += line.lstrip(_AROUND).split(maxsplit=1)[:1]  # a colon may be missing
         for part in (line, *_PARTS.split(line)):
