@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from mainstay.core.base.functions import is_async
+from mainstay.core.circuit.breaker import CircuitState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.base.types import UserValue
     from mainstay.drivers.call.callables import Function
+    from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.errors import CircuitOpenError
 
 
@@ -25,6 +27,55 @@ class NamedCircuits(Protocol):
 
     def record_failure(self, operation_type: str, /) -> None:
         """A call under the name has failed."""
+
+
+class CircuitsByName:
+    """The circuits of a registry, by what they guard."""
+
+    def __init__(self, circuits: CircuitRegistry) -> None:
+        self.circuits = circuits
+
+    def state(self, operation_type: str) -> CircuitState:
+        """The state of a circuit.
+
+        >>> from mainstay.profiles.agents import CircuitBreaker
+        >>> CircuitBreaker().state("network").name
+        'CLOSED'
+        """
+        return self.circuits[operation_type].state
+
+    def is_open(self, operation_type: str) -> bool:
+        """Whether operations of the type fail fast; a half-open circuit lets a probe through.
+
+        >>> from mainstay.profiles.agents import CircuitBreaker
+        >>> CircuitBreaker().is_open("network")
+        False
+        """
+        return self.state(operation_type) in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
+
+    def record_success(self, operation_type: str) -> None:
+        """An operation of the type has succeeded.
+
+        >>> from mainstay.profiles.agents import CircuitBreaker
+        >>> CircuitBreaker().record_success("network")
+        """
+        self.circuits[operation_type].record_success()
+
+    def record_failure(self, operation_type: str) -> None:
+        """An operation of the type has failed.
+
+        >>> from mainstay.profiles.agents import CircuitBreaker
+        >>> CircuitBreaker().record_failure("network")
+        """
+        self.circuits[operation_type].record_failure()
+
+    def reset(self, operation_type: str) -> None:
+        """Closes a circuit.
+
+        >>> from mainstay.profiles.agents import CircuitBreaker
+        >>> CircuitBreaker().reset("network")
+        """
+        self.circuits[operation_type].reset()
 
 
 def recorded(

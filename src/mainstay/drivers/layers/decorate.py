@@ -16,6 +16,7 @@ from mainstay.errors import WrapError
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.enclosing import aside, enclosures
 from mainstay.runtime.reports.logs import LOGS
+from mainstay.runtime.reports.tracebacks import leave_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def put_around(
             try:
                 return await coloured(function, args, kwargs)
             except Exception as error:
-                _leave_out(error)
+                leave_out(error, 2)  # both of a layer
                 raise
     else:
 
@@ -58,20 +59,12 @@ def put_around(
             try:
                 return plain(function, args, kwargs)
             except Exception as error:
-                _leave_out(error)
+                leave_out(error, 2)  # both of a layer
                 raise
 
     decorated = wraps(function)(around)
     note_layer(decorated, function, layer)
     return decorated
-
-
-def _leave_out(error: Exception) -> None:
-    """Leaves the two frames of a layer out of the traceback: see runtime/reports/tracebacks.py."""
-    trace = error.__traceback__
-    for _ in range(2):
-        trace = trace and trace.tb_next
-    error.with_traceback(trace)
 
 
 def emit_aside(

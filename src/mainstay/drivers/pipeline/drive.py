@@ -14,13 +14,19 @@ from mainstay.drivers.idempotency.groups import Group, Threads
 from mainstay.drivers.idempotency.patience import aoffered, offered
 from mainstay.drivers.pipeline.stages import RunTaken
 from mainstay.runtime.loops import in_thread, shielded
+from mainstay.runtime.reports.tracebacks import leave_out
 
 if TYPE_CHECKING:
-    from mainstay.core.base.types import Answer
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.pipeline.flow import Effect
     from mainstay.core.pipeline.outcome import StageOutcome
     from mainstay.drivers.pipeline.session import PipelineRun
     from mainstay.drivers.pipeline.stages import StageCall
+
+    R = TypeVar("R")
 
 
 def drive(run: PipelineRun) -> RunEnd:
@@ -107,6 +113,7 @@ def _called(call: StageCall) -> StageOutcome:
     except RunTaken as taken:
         raise taken.lost from None
     except Exception as error:
+        leave_out(error)
         return call.failed(error)
     return call.returned(value)
 
@@ -124,13 +131,31 @@ async def _astages(run: PipelineRun, effect: RunStages, group: Group) -> StageOu
 
 async def _acalled(call: StageCall) -> StageOutcome:
     try:
-        await in_thread(call.prepare)
+        await _in_thread(call.prepare)
         if call.stage.is_async:
             value = await call.operation.acall(call.aattempt)
         else:
-            value = await in_thread(lambda: call.operation.call(call.attempt))
+            value = await _in_thread(partial(_value, call))
     except RunTaken as taken:
         raise taken.lost from None
     except Exception as error:
+        leave_out(error)
         return call.failed(error)
     return call.returned(value)
+
+
+def _value(call: StageCall) -> UserValue:
+    try:
+        return call.operation.call(call.attempt)
+    except Exception as error:
+        leave_out(error)
+        raise
+
+
+async def _in_thread(function: Callable[[], R]) -> R:
+    """The result of a function that runs in a thread; a failure has no frame of the way there."""
+    try:
+        return await in_thread(function)
+    except Exception as error:
+        leave_out(error, 2)
+        raise

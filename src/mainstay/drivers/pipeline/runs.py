@@ -34,6 +34,7 @@ from mainstay.errors import (
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.loops import in_thread
 from mainstay.runtime.reports.report_failure import report
+from mainstay.runtime.reports.tracebacks import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -181,7 +182,11 @@ class PipelineRuns:
         with PipelineRun(self._parts, setup, claimed, sent) as run:
             end = drive(run)
         item = self._carried(run.address)
-        return _result(end, run, item)
+        try:
+            return _result(end, run, item)
+        except Exception as error:
+            leave_out(error, 2)
+            raise
 
     async def _adriven(
         self, setup: PipelineSetup, address: str, command: Begin | Take
@@ -194,7 +199,11 @@ class PipelineRuns:
         with PipelineRun(self._parts, setup, claimed, sent) as run:
             end = await adrive(run)
         item = await in_thread(lambda: self._carried(run.address))
-        return _result(end, run, item)
+        try:
+            return _result(end, run, item)
+        except Exception as error:
+            leave_out(error, 2)
+            raise
 
     def _claimed(self, address: str, answer: Answer) -> RunRecord | RunResult:
         """The record of a run that is ours; or its result; raises why it is neither."""

@@ -18,6 +18,7 @@ from mainstay.drivers.pipeline.context import StageContext
 from mainstay.drivers.pipeline.gate import Pass
 from mainstay.errors import CircuitOpenError, LeaseLost, UsageError
 from mainstay.ports import SinkWants
+from mainstay.runtime.reports.tracebacks import leave_out
 
 if TYPE_CHECKING:
     from typing import Any, Protocol
@@ -123,7 +124,11 @@ class StageCall:
                     raise failed.pop()
                 self._prepare()
 
-            self.operation.call(again)
+            try:
+                self.operation.call(again)
+            except Exception as raised:
+                leave_out(raised)
+                raise
 
     def _prepare(self) -> None:
         self.context.datasets = self.pass_.datasets = self._datasets()

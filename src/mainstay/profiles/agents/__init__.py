@@ -11,7 +11,7 @@ from mainstay.core.circuit.breaker import CircuitState
 from mainstay.drivers.call.result import RetryResult
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.registry import STANDARD
-from mainstay.profiles.agents.executor import AgentLog, RetryExecutor, RetryOptions
+from mainstay.profiles.agents.executor import RetryExecutor, RetryOptions
 from mainstay.profiles.agents.files import file_operation, read_file, write_file
 from mainstay.profiles.agents.parts import (
     AGGRESSIVE,
@@ -27,6 +27,7 @@ from mainstay.profiles.agents.parts import (
 )
 from mainstay.profiles.agents.tools import ToolResult, run_tool
 from mainstay.profiles.errors import CircuitOpenException
+from mainstay.sinks.agent_log import AgentLog
 
 __all__ = [
     "AGGRESSIVE",

@@ -17,7 +17,6 @@ import mainstay.profiles.agents.parts as parts
 import mainstay.profiles.agents.tools as tools
 from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
-from mainstay.core.retry.events import CallSucceeded, GivenUp, RetryAttempt
 from mainstay.drivers.guards.named import recorded
 from mainstay.engine.engine import Engine
 from mainstay.engine.registry import STANDARD
@@ -25,6 +24,8 @@ from mainstay.engine.user_store import user_engine
 from mainstay.errors import CircuitOpenError, MainstayWarning
 from mainstay.profiles.errors import CircuitOpenException
 from mainstay.runtime.context import context
+from mainstay.runtime.reports.tracebacks import leave_out
+from mainstay.sinks.agent_log import AgentLog
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from typing import Self, TypeVar
 
-    from mainstay.core.base.event import Event
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.result import RetryResult
     from mainstay.engine.operations import Operation
@@ -143,9 +143,13 @@ class RetryExecutor:
         """
         if is_async(operation):
             return self.execute_async(operation, operation_type, token, key=key)  # type: ignore[arg-type,return-value]
-        with self._under(operation_type, token) as given:
-            work = self._attempt(operation, operation_type)
-            return self._operation(operation_type, key).call(lambda: work(given))
+        try:
+            with self._under(operation_type, token) as given:
+                work = self._attempt(operation, operation_type)
+                return self._operation(operation_type, key).call(lambda: work(given))
+        except Exception as error:
+            leave_out(error)
+            raise
 
     async def execute_async(
         self,
@@ -162,9 +166,13 @@ class RetryExecutor:
         >>> asyncio.run(RetryExecutor(escalate=False).execute_async(fetch, "network"))
         'page'
         """
-        with self._under(operation_type, token) as given:
-            work = self._attempt(operation, operation_type)
-            return await self._operation(operation_type, key).acall(lambda: work(given))
+        try:
+            with self._under(operation_type, token) as given:
+                work = self._attempt(operation, operation_type)
+                return await self._operation(operation_type, key).acall(lambda: work(given))
+        except Exception as error:
+            leave_out(error)
+            raise
 
     def run(
         self, operation: Callable[[threading.Event], T], operation_type: str,
@@ -246,27 +254,6 @@ class RetryExecutor:
                 if isinstance(error, CircuitOpenException) or error.operation not in guards:
                     raise
                 raise CircuitOpenException(name, *error.args[1:]) from error.__cause__
-
-
-class AgentLog(LoggingSink):
-    """The log in the document's words: what succeeded, is retried, or has failed permanently.
-
-    >>> from mainstay.events import CallSucceeded
-    >>> AgentLog().text_of(CallSucceeded(operation="network", total_attempts=2))
-    'Operation network succeeded on attempt 2'
-    """
-
-    def text_of(self, event: Event) -> str:
-        """The message of an event; those that the document has no words for have their own."""
-        name = event.operation
-        if isinstance(event, CallSucceeded):
-            return f"Operation {name} succeeded on attempt {event.total_attempts}"
-        if isinstance(event, RetryAttempt):
-            left = f"{event.attempt_number}/{event.max_attempts}"
-            return f"Retry {left} for {name}, delay {event.delay_seconds * 1000:.0f}ms"
-        if isinstance(event, GivenUp):
-            return f"Operation {name} failed permanently after {event.total_attempts} attempts"
-        return event.sentence()
 
 
 def _engine_of(options: RetryOptions, escalate: bool) -> Engine:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from mainstay.engine.named_calls import calls_of
 from mainstay.engine.registry import STANDARD
 from mainstay.runtime.replace_file import replace_file
+from mainstay.runtime.reports.tracebacks import leave_out, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,15 +55,23 @@ def file_operation(function: Callable[..., R], /, *args: Any, **kwargs: Any) -> 
     >>> file_operation(os.path.exists, "/")
     True
     """
+    try:
+        return _caller(kwargs).call(function, *args, **kwargs)  # type: ignore[no-any-return]
+    except Exception as error:
+        leave_out(error)
+        raise
+
+
+def _caller(kwargs: dict[str, Any]) -> Any:
+    """What makes the attempts: the policy, or an operation of the engine that is given."""
     if "engine" not in kwargs:
-        return STANDARD.call(function, *args, **kwargs)
+        return STANDARD
     from mainstay.engine.engine import Engine
 
     if not isinstance(kwargs["engine"], Engine):  # a parameter of the function's own
-        return STANDARD.call(function, *args, **kwargs)
+        return STANDARD
     engine, name = kwargs.pop("engine"), kwargs.pop("operation", FILE)
-    operation = engine.operation(name, escalate=kwargs.pop("escalate", True))
-    return operation.call(function, *args, **kwargs)  # type: ignore[no-any-return]
+    return engine.operation(name, escalate=kwargs.pop("escalate", True))
 
 
 def read_file(
@@ -83,10 +92,11 @@ def read_file(
     ...     read_file(f"{folder}/note")
     b'hello'
     """
-    if engine is None:
-        return policy.call(Path(path).read_bytes)
-    read = Path(path).read_bytes
-    return file_operation(read, engine=engine, operation=operation, escalate=escalate)
+    try:
+        return calls_of(operation, policy, engine, escalate=escalate).call(Path(path).read_bytes)
+    except OSError as error:
+        shorten(error)
+        raise
 
 
 def write_file(
@@ -110,8 +120,9 @@ def write_file(
     ...     os.listdir(folder)
     ['note']
     """
-    if engine is None:
-        policy.call(replace_file, Path(path), data)
-        return
-    work = partial(replace_file, Path(path), data)
-    file_operation(work, engine=engine, operation=operation, escalate=escalate)
+    try:
+        calls = calls_of(operation, policy, engine, escalate=escalate)
+        calls.call(replace_file, Path(path), data)
+    except OSError as error:
+        shorten(error)
+        raise

@@ -6,10 +6,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.call.site import getrandbits
+from mainstay.drivers.guards.named import CircuitsByName
 from mainstay.drivers.guards.registry import CircuitRegistry
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine import registry
@@ -157,7 +157,7 @@ class BackoffCalculator:
         return policy.replace(max_attempts=attempt + 1).delays(seed)[attempt - 1]
 
 
-class CircuitBreaker:
+class CircuitBreaker(CircuitsByName):
     """A circuit for each type of operation.
 
     Args:
@@ -173,41 +173,4 @@ class CircuitBreaker:
     def __init__(self, circuits: BreakerSettings | CircuitRegistry = CIRCUIT_BREAKER) -> None:
         if isinstance(circuits, BreakerSettings):
             circuits = CircuitRegistry(circuits, listeners=[LoggingSink()])
-        self.circuits = circuits
-
-    def state(self, operation_type: str) -> CircuitState:
-        """The state of a circuit.
-
-        >>> CircuitBreaker().state("network").name
-        'CLOSED'
-        """
-        return self.circuits[operation_type].state
-
-    def is_open(self, operation_type: str) -> bool:
-        """Whether operations of the type fail fast; a half-open circuit lets a probe through.
-
-        >>> CircuitBreaker().is_open("network")
-        False
-        """
-        return self.state(operation_type) in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
-
-    def record_success(self, operation_type: str) -> None:
-        """An operation of the type has succeeded.
-
-        >>> CircuitBreaker().record_success("network")
-        """
-        self.circuits[operation_type].record_success()
-
-    def record_failure(self, operation_type: str) -> None:
-        """An operation of the type has failed.
-
-        >>> CircuitBreaker().record_failure("network")
-        """
-        self.circuits[operation_type].record_failure()
-
-    def reset(self, operation_type: str) -> None:
-        """Closes a circuit.
-
-        >>> CircuitBreaker().reset("network")
-        """
-        self.circuits[operation_type].reset()
+        super().__init__(circuits)

@@ -10,8 +10,10 @@ from msgspec import Struct
 from mainstay.drivers.process.capture import stream_of
 from mainstay.drivers.process.command import name_of
 from mainstay.drivers.process.tool import Tool
+from mainstay.engine.named_calls import calls_of
 from mainstay.engine.registry import STANDARD
-from mainstay.errors import UsageError
+from mainstay.errors import MainstayError, UsageError
+from mainstay.runtime.reports.tracebacks import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,10 +92,11 @@ def run_tool(
         raise UsageError("timeout and attempt_timeout are one field", hint="give one of them")
     folder = None if cwd is None else os.fspath(cwd)
     with Tool(command, attempt_timeout if timeout is None else timeout, input, folder, env) as tool:
-        if engine is None:
-            output = policy.call(tool.attempt)
-        else:
-            name = operation or name_of(command)
-            output = engine.operation(name, escalate=escalate).call(tool.attempt)
+        try:
+            calls = calls_of(operation or name_of(command), policy, engine, escalate=escalate)
+            output = calls.call(tool.attempt)
+        except MainstayError as error:
+            shorten(error)
+            raise
     tape = output["tape"]
     return ToolResult(stream_of(tape, 1), stream_of(tape, 2), tool.attempts, output["lost"])

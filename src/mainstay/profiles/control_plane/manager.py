@@ -23,6 +23,7 @@ from mainstay.profiles.control_plane.idempotency import IdempotencyManager
 from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy, default_timeout
 from mainstay.runtime.context import context
 from mainstay.runtime.fork import make_lock
+from mainstay.runtime.reports.tracebacks import leave_out, shorten
 from mainstay.sinks.logging import LoggingSink
 from mainstay.sinks.recent import RecentEvents
 
@@ -165,7 +166,9 @@ class RetryManager:
                 return await work.acall(_attempt_of(coro))
             except Exception as failure:
                 if not _is_exhausted(ends, operation):
+                    leave_out(failure)
                     raise
+                shorten(failure)
                 raise RetryError(category, ends[0].total_attempts, operation, metadata) from failure
             finally:
                 _ENDS.reset(token)
@@ -184,13 +187,9 @@ class RetryManager:
         if key is None:
             return self.engine.operation(name, policy=policy)
         return self.engine.operation(
-            name,
-            policy=policy,
+            name, policy=policy, key=key, metadata=metadata, ttl=self.idempotency_manager.ttl,
             idempotency="idempotent",  # the document resumes what a crash has cut off
-            key=key,
-            ttl=self.idempotency_manager.ttl,
-            metadata=metadata,
-        )
+        )  # fmt: skip
 
     def close(self) -> None:
         """Flushes the sinks and closes the store.

@@ -11,8 +11,8 @@ from mainstay.profiles.control_plane.categories import RetryCategory
 from mainstay.profiles.control_plane.manager import RetryManager, get_retry_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from typing import TypeVar
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from typing import Any, TypeVar
 
     from mainstay.core.base.types import Seconds, UserValue
 
@@ -54,16 +54,16 @@ class NatsClient(Operations):
         super().__init__(self._execute, seconds)
         self.manager = get_retry_manager() if manager is None else manager
 
-    async def _execute(
+    def _execute(
         self,
         kind: str,
         operation: str,
         attempt: Callable[[], Awaitable[T]],
         call: Mapping[str, UserValue],
         /,
-    ) -> T:
+    ) -> Coroutine[Any, Any, T]:
         if kind in _METHODS:
             raise UsageError(f"{kind!r} is no category of requests", hint=f"{_METHODS[kind]}() is")
         category = _CATEGORIES.get(kind, kind)
         run = self.manager.execute_with_retry
-        return await run(category, operation, attempt, **call)  # type: ignore[no-any-return]
+        return run(category, operation, attempt, **call)

@@ -12,6 +12,7 @@ from mainstay.errors import StoreError, UsageError
 from mainstay.profiles.pipelines.compliance import records_in
 from mainstay.profiles.pipelines.governance import Governance
 from mainstay.profiles.pipelines.stage import Stage
+from mainstay.runtime.reports.tracebacks import leave_out
 from mainstay.sinks.telemetry.file import telemetry_in
 from mainstay.sinks.telemetry.sink import TelemetrySink
 
@@ -124,6 +125,9 @@ class Pipeline:
         self._refuse_async()
         try:
             return self.engine.pipelines.run(self._setup, input, run_id)
+        except Exception as error:
+            leave_out(error, 2)
+            raise
         finally:
             self.telemetry.flush()
 
@@ -131,6 +135,9 @@ class Pipeline:
         """The same, awaited; plain functions among the stages run in threads."""
         try:
             return await self.engine.pipelines.arun(self._setup, input, run_id)
+        except Exception as error:
+            leave_out(error, 2)
+            raise
         finally:
             self.telemetry.flush()
 
@@ -142,6 +149,9 @@ class Pipeline:
         self._refuse_async()
         try:
             return self.engine.pipelines.resume(self._setup, run_id, by)
+        except Exception as error:
+            leave_out(error, 2)
+            raise
         finally:
             self.telemetry.flush()
 
@@ -149,6 +159,9 @@ class Pipeline:
         """The same, awaited."""
         try:
             return await self.engine.pipelines.aresume(self._setup, run_id, by)
+        except Exception as error:
+            leave_out(error, 2)
+            raise
         finally:
             self.telemetry.flush()
 

@@ -4,8 +4,8 @@ A failure that is raised again carries the frames of the attempt that it came fr
 of the call on top. Two rules leave at most two frames of ours, the wrapper and what it called:
 
 - Code that ends a call with an exception calls `shorten` on it.
-- Code that an exception only passes leaves its own frame out: it calls `with_traceback` with what
-  is below, and raises it again with a bare `raise`, which adds no entry.
+- Code that an exception only passes leaves its own frame out: it calls `leave_out`, or
+  `with_traceback` with what is below, and raises it again with a bare `raise`, which adds no entry.
 
 Nothing is lost of a defect in this package: what was not raised on purpose keeps every frame.
 """
@@ -36,3 +36,17 @@ def shorten(error: BaseException) -> None:
             trace = trace.tb_next
         current.with_traceback(trace)  # a frozen exception refuses to be set an attribute
         current = current.__cause__
+
+
+def leave_out(error: BaseException, frames: int = 1) -> None:
+    """Leaves out the frame of the code that catches the error, and perhaps of what it called.
+
+    >>> error = ValueError("no frames")
+    >>> leave_out(error)
+    >>> error.__traceback__ is None
+    True
+    """
+    trace = error.__traceback__
+    for _ in range(frames):
+        trace = trace and trace.tb_next
+    error.with_traceback(trace)
