@@ -211,6 +211,7 @@ def lengths_of_time(log: mainstay.AuditLog) -> None:
     control_plane.NatsClient(timeout=half)
     clients.with_s3_retry(base_delay=half)
     clients.with_api_retry(max_delay=half)
+    clients.with_api_retry(log_level="INFO", engine=mainstay.Engine(), operation="orders.read")
     run_tool(["true"], timeout=half)
     log.flush(half)
     effects.HttpRetryConfig(nonsense=half)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -145,6 +145,24 @@ class Verbs:
         return Attempts(self._verb_site)
 
 
+class _Named(Verbs):
+    """The calls of a site under one name."""
+
+    __slots__ = ("_site",)
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    @property
+    def _verb_site(self) -> Site:
+        return self._site
+
+
+def named_calls(calls: Verbs, name: str) -> Verbs:
+    """The same calls with a name, whatever they call; log and events have it."""
+    return _Named(calls._verb_site.of(name))  # noqa: SLF001 -- of this module
+
+
 def way_of(site: Site, verb: str) -> Function:
     """What makes the calls of a verb at a site, from now on."""
     UNRUN.update(context_managers())

@@ -94,6 +94,17 @@ class PolicyRegistry:
             )
         return self._by_name.get(operation, self.default)
 
+    def mapped(self, operation: str) -> RetryPolicy | None:
+        """The policy that an operation has by its name or a pattern; None if neither leads to one.
+
+        >>> PolicyRegistry().mapped("anything") is None
+        True
+        """
+        is_known = operation in self._by_name or any(
+            fnmatchcase(operation, pattern) for pattern in self._operations
+        )
+        return self.of(operation) if is_known or operation in self._operations else None
+
     def __getitem__(self, name: str) -> RetryPolicy:
         return self._by_name[name]
 

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.effects.settings import RANGES, curve, numeric
+from mainstay.core.effects.settings import RANGES, curve, numeric, policy_fields, status_fields
+from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.core.known.kind import RETRIED_KINDS, Kind
 from mainstay.core.retry.backoff import Jitter
 from mainstay.core.retry.policy_fields import KindRule
 
 if TYPE_CHECKING:
     from mainstay.core.base.types import Fields, Seconds
+    from mainstay.core.effects.settings import Settings
 
 MOST_RETRIES = 9
 """The document's ten attempts."""
@@ -91,3 +93,15 @@ class OrchestratorContract:
             rule = KindRule(max_attempts=self.max_retries + 1)
             fields["per_kind"] = dict.fromkeys((*RETRIED_KINDS, Kind.AMBIGUOUS), rule)
         return fields
+
+
+def kind_fields(settings: Settings | None, contract: OrchestratorContract, most: int) -> Fields:
+    """The fields of the policy for one kind: by its settings, or by the contract if it has none.
+
+    >>> kind_fields(None, OrchestratorContract(max_retries=1), 4)["max_attempts"]
+    2
+    """
+    if settings is None:
+        return {**contract.policy_fields(), **status_fields(STATUSES)}
+    fields = policy_fields(settings)
+    return {**fields, "max_attempts": min(fields["max_attempts"], most)}

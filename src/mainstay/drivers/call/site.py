@@ -253,9 +253,14 @@ class Site(Plan):
                 self.ways.named[operation] = named
         return named
 
+    def beside(self, listener: Sink, gate: Gate | None) -> Site:
+        """The same site with a listener more, and the guards of this gate."""
+        return self._again(self.policy, self.operation, (*self.listeners, listener), 0, gate)
+
     def _again(
-        self, policy: Policy, operation: str, listeners: tuple[Sink, ...], token: int
-    ) -> Site:
+        self, policy: Policy, operation: str, listeners: tuple[Sink, ...], token: int,
+        gate: Gate | None = None,
+    ) -> Site:  # fmt: skip
         return Site(
             policy,
             operation,
@@ -264,7 +269,7 @@ class Site(Plan):
             entropy=self.entropy,
             cancel=self.cancel,
             token=token,
-            gate=self.gate,
+            gate=gate or self.gate,
             redact=self.redact,
             overrides=self.overrides,
             logs=self.logs,

@@ -77,14 +77,15 @@ def _caller(kwargs: dict[str, Any]) -> Any:
 def read_file(
     path: str | os.PathLike[str],
     *,
-    policy: RetryPolicy = STANDARD,
+    policy: RetryPolicy | None = None,
     engine: Engine | None = None,
     operation: str = FILE,
     escalate: bool = True,
 ) -> bytes:
     """The bytes of a file; tried again while it is locked or busy.
 
-    With an engine it is an operation of that engine, as in `file_operation`.
+    With an engine it is an operation of that engine, as in `file_operation`. A policy that is given
+    wins over the engine's; without both it is STANDARD. `operation` is its name in log and events.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -103,14 +104,15 @@ def write_file(
     path: str | os.PathLike[str],
     data: bytes,
     *,
-    policy: RetryPolicy = STANDARD,
+    policy: RetryPolicy | None = None,
     engine: Engine | None = None,
     operation: str = FILE,
     escalate: bool = True,
 ) -> None:
     """Writes a file whole: a reader sees the old content or all of the new.
 
-    With an engine it is an operation of that engine, as in `file_operation`.
+    With an engine it is an operation of that engine, as in `file_operation`. A policy that is given
+    wins over the engine's; without both it is STANDARD. `operation` is its name in log and events.
 
     Each attempt writes a file beside it and puts it in place; what an attempt left is removed.
 

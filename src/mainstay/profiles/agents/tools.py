@@ -11,7 +11,6 @@ from mainstay.drivers.process.capture import stream_of
 from mainstay.drivers.process.command import name_of
 from mainstay.drivers.process.tool import Tool
 from mainstay.engine.named_calls import calls_of
-from mainstay.engine.registry import STANDARD
 from mainstay.errors import MainstayError, UsageError
 from mainstay.runtime.reports.tracebacks import shorten
 
@@ -49,7 +48,7 @@ class ToolResult(Struct, frozen=True):
 def run_tool(
     command: Sequence[str],
     *,
-    policy: RetryPolicy = STANDARD,
+    policy: RetryPolicy | None = None,
     timeout: Seconds | None = None,
     engine: Engine | None = None,
     operation: str | None = None,
@@ -65,11 +64,12 @@ def run_tool(
 
     Args:
         command: the program and its arguments; no shell is between.
-        policy: how it is retried.
+        policy: how it is retried, also in place of the engine's; by default the engine's, or
+            STANDARD.
         timeout: seconds for each attempt; then it is ended with all it started.
         engine: runs it as an operation of this engine, under that operation's policy, circuit and
-            budget, instead.
-        operation: that operation's name; by default the command's.
+            budget, with the engine's log and audit.
+        operation: what log, events and the engine call it; by default the command's name.
         escalate: whether a tool that is given up becomes an item of the engine's inbox.
         input: what it reads from stdin, anew in each attempt; nothing by default.
         cwd: the folder it is run in.

@@ -6,13 +6,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.base.validate import Checker
+from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.drivers.verbs import Verbs
+from mainstay.engine.engine import Engine
+from mainstay.engine.named_calls import site_in
 from mainstay.errors import PolicyError
-from mainstay.profiles.clients.configuration import RetryConfiguration
+from mainstay.profiles.clients.configuration import RetryConfiguration, RetryPresets
 from mainstay.runtime.fork import make_lock
 from mainstay.runtime.reports import logs
 
@@ -42,6 +45,10 @@ class RetryDecorator(Verbs):
         attempt_counter: where attempts are counted, by the name of the function, at the end of
             each call; decorators may share one. By default one of its own.
         respect_retry_after: whether a Retry-After is waited for.
+        engine: makes the calls as an operation of this engine: with its circuits, budget, log and
+            audit, and under the policy that it maps the operation to, unless `config` is given.
+        operation: what log, events and the engine call it; by default the function's name, and
+            "client" for `call`, `run` and the others if there is an engine.
 
     >>> from mainstay.profiles.clients import RetryPresets
     >>> retried = RetryDecorator(RetryPresets.API_CALL)
@@ -59,25 +66,38 @@ class RetryDecorator(Verbs):
         attempt_counter: Counter[str] | None = None,
         *,
         respect_retry_after: bool = True,
+        engine: Engine | None = None,
+        operation: str | None = None,
     ) -> None:
         check = Checker("RetryDecorator")
         check.instance("config", config, RetryConfiguration, "RetryPresets.S3_UPLOAD")
-        _check_rest(check, circuit_breaker, respect_retry_after)
+        _check_rest(check, circuit_breaker, respect_retry_after, engine, operation)
         check.instance("attempt_counter", attempt_counter, Counter)
         check.close()
         self.config = config or RetryConfiguration()
         self.circuit_breaker = circuit_breaker
         self.attempt_counter = Counter() if attempt_counter is None else attempt_counter
         self._policy = self.config.policy().replace(respect_retry_after=respect_retry_after)
-        self._site = self._new_site()
+        self.engine, self.operation, self._is_given = engine, operation, config is not None
 
-    def _new_site(self) -> Site:
-        gate, counting = gate_of(self.circuit_breaker), _Counting(self.attempt_counter)
-        return Site(self._policy, gate=gate, listeners=(counting,), logs=logs.LOGS)
+    def _new_site(self, name: str = "") -> Site:
+        name, guard = self.operation or name, self.circuit_breaker
+        counting = _Counting(self.attempt_counter)
+        if self.engine is None:
+            gate = gate_of(guard)
+            return Site(self._policy, name, gate=gate, listeners=(counting,), logs=logs.LOGS)
+        name = name or "client"
+        is_mapped = not self._is_given and self.engine.policies.mapped(name)
+        policy = None if is_mapped else self._policy
+        return site_in(self.engine, name, policy, counting, guard)
 
     @property
     def _verb_site(self) -> Site:
-        return self._site
+        try:
+            return self._site
+        except AttributeError:
+            self._site = self._new_site()
+            return self._site
 
     if TYPE_CHECKING:
 
@@ -90,7 +110,7 @@ class RetryDecorator(Verbs):
 
     def __call__(self, function: Any, /) -> Any:
         """Decorates a function, sync or async."""
-        return wrap(function, self._new_site())
+        return wrap(function, self._new_site("" if self.engine is None else name_of(function)))
 
 
 class _Counting:
@@ -116,6 +136,10 @@ def with_s3_retry(
     max_delay: Seconds = 30.0,
     jitter: Seconds = 1.0,
     circuit_breaker: CircuitBreaker | None = None,
+    *,
+    log_level: str | int = "WARNING",
+    engine: Engine | None = None,
+    operation: str | None = None,
 ) -> RetryDecorator:
     """Decorates a function that calls S3, sync or async.
 
@@ -129,6 +153,10 @@ def with_s3_retry(
         max_delay: the longest delay.
         jitter: up to how many seconds are added to a delay.
         circuit_breaker: asked before and after every attempt.
+        log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`.
+        engine: makes the calls as an operation of this engine, as of a RetryDecorator. The policy
+            that it maps the operation to wins, unless attempts or delays differ from the defaults.
+        operation: what log, events and the engine call it; by default the function's name.
 
     >>> @with_s3_retry(max_attempts=3)
     ... def upload(name):
@@ -140,7 +168,8 @@ def with_s3_retry(
         "max_attempts": max_attempts, "base_delay": base_delay, "max_delay": max_delay,
         "jitter": jitter,
     }  # fmt: skip
-    return _decorator("with_s3_retry", fields, circuit_breaker)
+    rest = {"circuit_breaker": circuit_breaker, "engine": engine, "operation": operation}
+    return _decorator("with_s3_retry", fields, RetryPresets.S3_UPLOAD, log_level, rest)
 
 
 def with_api_retry(
@@ -149,6 +178,11 @@ def with_api_retry(
     max_delay: Seconds = 10.0,
     jitter: Seconds = 0.5,
     respect_retry_after: bool = True,
+    *,
+    circuit_breaker: CircuitBreaker | None = None,
+    log_level: str | int = "WARNING",
+    engine: Engine | None = None,
+    operation: str | None = None,
 ) -> RetryDecorator:
     """Decorates a function that calls an HTTP API, sync or async.
 
@@ -162,6 +196,11 @@ def with_api_retry(
         jitter: up to how many seconds are added to a delay.
         respect_retry_after: whether a Retry-After is waited for, in seconds or as a date; one of
             more than 60 s ends the call.
+        circuit_breaker: asked before and after every attempt.
+        log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`.
+        engine: makes the calls as an operation of this engine, as of a RetryDecorator. The policy
+            that it maps the operation to wins, unless attempts or delays differ from the defaults.
+        operation: what log, events and the engine call it; by default the function's name.
 
     >>> @with_api_retry()
     ... async def fetch(): ...
@@ -172,27 +211,43 @@ def with_api_retry(
         "max_attempts": max_attempts, "base_delay": base_delay, "max_delay": max_delay,
         "jitter": jitter,
     }  # fmt: skip
-    return _decorator("with_api_retry", fields, None, respect_retry_after)
+    rest = {
+        "circuit_breaker": circuit_breaker, "engine": engine, "operation": operation,
+        "respect_retry_after": respect_retry_after,
+    }  # fmt: skip
+    return _decorator("with_api_retry", fields, RetryPresets.API_CALL, log_level, rest)
 
 
 def _decorator(
     name: str,
     fields: dict[str, Any],
-    breaker: CircuitBreaker | None,
-    respect_retry_after: bool = True,
+    usual: RetryConfiguration,
+    log_level: str | int,
+    rest: dict[str, Any],
 ) -> RetryDecorator:
     """The decorator with these values; all problems are reported at once."""
     check, config = Checker(name), None
     try:
-        config = RetryConfiguration(**fields)
+        config = RetryConfiguration(**fields, log_level=log_level)
     except PolicyError as error:
         check.problems += error.problems
-    _check_rest(check, breaker, respect_retry_after)
+    _check_rest(check, **{"respect_retry_after": True, **rest})
     check.close()
-    return RetryDecorator(config, breaker, respect_retry_after=respect_retry_after)
+    made = RetryDecorator(config, **rest)
+    made._is_given = any(getattr(usual, field) != value for field, value in fields.items())  # noqa: SLF001 -- of this module
+    return made
 
 
-def _check_rest(check: Checker, breaker: object, respect_retry_after: object) -> None:
-    check.instance("circuit_breaker", breaker, CircuitBreaker)
+def _check_rest(
+    check: Checker,
+    circuit_breaker: object,
+    respect_retry_after: object,
+    engine: object,
+    operation: str | None,
+) -> None:
+    check.instance("circuit_breaker", circuit_breaker, CircuitBreaker)
     if not isinstance(respect_retry_after, bool):
         check.note("respect_retry_after", respect_retry_after, "True or False")
+    check.instance("engine", engine, Engine)
+    if operation is not None:
+        check.name("operation", operation)

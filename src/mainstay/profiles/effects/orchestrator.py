@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.config.effects.contract import read_orchestrator_contract
 from mainstay.core.base.validate import Checker
-from mainstay.core.effects.contract import MOST_RETRIES, OrchestratorContract
-from mainstay.core.effects.settings import CIRCUIT_BREAKER, by_kind, policy_fields, status_fields
-from mainstay.core.effects.taxonomy import FINAL, RETRYABLE, STATUSES
+from mainstay.core.effects.contract import MOST_RETRIES, OrchestratorContract, kind_fields
+from mainstay.core.effects.settings import CIRCUIT_BREAKER, by_kind
+from mainstay.core.effects.taxonomy import FINAL, RETRYABLE
 from mainstay.core.effects.transport import transport_of
 from mainstay.drivers.effects.call import EffectCall
 from mainstay.drivers.effects.single_shot import ATTRIBUTE, Effect
@@ -39,7 +39,12 @@ class Orchestrator:
             its delays, timeouts and statuses, and its attempts as far as the contract allows.
         engine: runs the calls, with its own circuits; by default one is made, with a circuit for
             each name of an effect that opens for 60 s after 5 failures in a row.
+        log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`. A
+            policy of the engine's has its own.
         options: what else an Engine takes: `store`, `sinks`, `seed`, `breaker`, `budget`.
+
+    If the engine maps an effect's name to a policy (`operationPolicies`), that policy wins over the
+    parameter table; a contract, or settings of the effect's kind, win over the mapping.
 
     >>> from mainstay.profiles.effects import effect
     >>> @effect(kind="http")
@@ -56,6 +61,7 @@ class Orchestrator:
         *,
         settings: RetryConfig | Iterable[RetryConfig] = (),
         engine: Engine | None = None,
+        log_level: str | int = "WARNING",
         **options: Any,
     ) -> None:
         check = Checker("Orchestrator")
@@ -67,8 +73,10 @@ class Orchestrator:
         check.close()
         if contract is not None and not isinstance(contract, OrchestratorContract):
             contract = read_orchestrator_contract(contract)
+        self._has_contract, self.log_level = contract is not None, log_level
         self._most = contract.most_attempts if contract else MOST_RETRIES + 1
         self.contract = contract or OrchestratorContract()
+        self.policy("http")  # refuses a wrong log_level
         self._is_mine = engine is None
         self.engine = engine or Engine(**{"breaker": CIRCUIT_BREAKER, **options})
 
@@ -79,12 +87,8 @@ class Orchestrator:
         4
         """
         found = self._settings.get(transport_of(kind).value)
-        if found is None:
-            fields = {**self.contract.policy_fields(), **status_fields(STATUSES)}
-        else:
-            fields = policy_fields(found)
-            fields["max_attempts"] = min(fields["max_attempts"], self._most)
-        return RetryPolicy(name=kind, **fields)
+        fields = kind_fields(found, self.contract, self._most)
+        return RetryPolicy(name=kind, log_level=self.log_level, **fields)
 
     def execute(self, effect: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls an effect until it succeeds or no attempt is left; returns the last EffectResult.
@@ -131,8 +135,9 @@ class Orchestrator:
         return self.engine.compensation(effect, undo=undo, **options)
 
     def _operation(self, effect: Effect) -> Operation:
-        policy = self._policies.get(effect.kind)
-        if policy is None:
+        is_given = self._has_contract or effect.kind.value in self._settings
+        policy = None if is_given else self.engine.policies.mapped(effect.name)
+        if policy is None and (policy := self._policies.get(effect.kind)) is None:
             policy = self._policies[effect.kind] = self.policy(effect.kind.value)
         if effect.idempotency == "unsafe":
             policy = policy.replace(max_attempts=1)
