@@ -149,3 +149,12 @@ class RetryPolicy(Policy, Verbs):
             site = Site(self, logs=LOGS)
             object.__setattr__(self, "_site", site)
             return site
+
+
+def states_nested(policy: Policy) -> bool:
+    """Whether the `nested` of a policy was given; False if it is the default.
+
+    >>> states_nested(RetryPolicy(nested="collapse")), states_nested(RetryPolicy())
+    (True, False)
+    """
+    return "nested" in policy._explicit  # noqa: SLF001 -- the fields that were given

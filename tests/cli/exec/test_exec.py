@@ -523,13 +523,14 @@ def test_colours_are_for_terminals_only(mainstay):
 
 
 @pytest.mark.parametrize(
-    ("nested", "used"), [("collapse", "allow"), ("warn", "warn"), ("refuse", "refuse")]
+    ("own", "used"),
+    [({}, "allow"), *(({"nested": mode}, mode) for mode in ("collapse", "warn", "refuse"))],
 )
-def test_a_command_may_retry_inside_by_default(nested, used):
-    """A command is patient; only a policy that warns or refuses is taken as it is."""
+def test_a_command_may_retry_inside_by_default(own, used):
+    """A command is patient; a policy that states `nested` is taken as it is."""
     request = SimpleNamespace(
         operation="op", policy="standard", timeout=None, deadline=None, retry_on=(), never_on=()
     )
-    engine = Engine(policies=[RetryPolicy(name="standard", nested=nested)], sinks=[])
+    engine = Engine(policies=[RetryPolicy(name="standard", **own)], sinks=[])
     chosen = exec_engine._under(engine, request, SimpleNamespace(retry=None))
     assert chosen.policies.of("op").nested == used

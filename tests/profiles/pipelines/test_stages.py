@@ -1,12 +1,13 @@
 """Stages that return, raise or outlive what they should not; and runs that are repaired."""
 
 import asyncio
+import pickle
 import sqlite3
 import threading
 
 import pytest
 
-from mainstay import Engine
+from mainstay import Engine, Jitter, RetryPolicy
 from mainstay.core.base.change import DROP, Change
 from mainstay.drivers.pipeline.records import DATASETS, OPEN_RUNS, RUNS
 from mainstay.errors import (
@@ -41,7 +42,9 @@ def test_a_generator_is_no_stage(function):
         stage("poll", function)
 
 
-POLICY = PIPELINE_POLICY.replace(nested="collapse")
+POLICY = RetryPolicy(
+    name="own", attempt_timeout=9.0, backoff=PIPELINE_POLICY.backoff, jitter=Jitter.full()
+)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,9 @@ POLICY = PIPELINE_POLICY.replace(nested="collapse")
         ({}, "allow"),
         ({"max_attempts": 2}, "allow"),
         ({"policy": POLICY}, "allow"),
+        ({"policy": POLICY.replace(nested="collapse")}, "collapse"),
+        ({"policy": pickle.loads(pickle.dumps(POLICY))}, "allow"),
+        ({"policy": POLICY.replace(nested="collapse"), "max_attempts": 2}, "collapse"),
         ({"policy": POLICY.replace(nested="warn")}, "warn"),
         ({"policy": POLICY.replace(nested="refuse")}, "refuse"),
     ],

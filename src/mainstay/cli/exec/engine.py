@@ -11,7 +11,7 @@ from mainstay.cli.exec.circuit import circuit_of
 from mainstay.cli.exec.exit_codes import rules_of
 from mainstay.cli.exec.problems import problems_in, store_for_one_run
 from mainstay.cli.exits import Exit
-from mainstay.drivers.policy import RetryPolicy
+from mainstay.drivers.policy import RetryPolicy, states_nested
 from mainstay.engine.engine import Engine
 from mainstay.engine.from_config import build_from, settings_in
 from mainstay.engine.registry import PolicyRegistry
@@ -116,7 +116,7 @@ def _under(engine: Engine, request: ExecRequest, reporter: Reporter) -> Engine:
     try:
         chosen = _policy(engine, request)
         changes: dict[str, Any] = {"before_retry": reporter.retry}
-        if chosen.nested == "collapse":
+        if not states_nested(chosen):
             changes["nested"] = "allow"  # a command is patient: what it calls may retry for itself
         if request.timeout is not None:
             changes["attempt_timeout"] = request.timeout

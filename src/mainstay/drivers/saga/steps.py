@@ -17,7 +17,7 @@ from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff
 from mainstay.core.saga.context import SagaContext, key_of
 from mainstay.core.saga.flow import Outcome
-from mainstay.drivers.policy import RetryPolicy
+from mainstay.drivers.policy import RetryPolicy, states_nested
 from mainstay.errors import OutcomeUnknown, UsageError
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _operation_name(saga: Saga, number: int, *, is_undo: bool) -> str:
 def _allowing(policy: Policy) -> RetryPolicy:
     """The policy, by which an action may also retry what it calls, unless it declares otherwise."""
     own = policy if isinstance(policy, RetryPolicy) else RetryPolicy(**policy.to_dict())
-    return own.replace(nested="allow") if own.nested == "collapse" else own
+    return own if states_nested(policy) else own.replace(nested="allow")
 
 
 def call_of(

@@ -14,7 +14,7 @@ from mainstay.core.pipeline.rules import (
     is_retryable,
 )
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.drivers.policy import RetryPolicy
+from mainstay.drivers.policy import RetryPolicy, states_nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -116,5 +116,5 @@ def _governed(
         fields["never_retry_on"] = (is_fail_fast, *policy.never_retry_on)
         fields["retry_on"] = (is_retryable,) if policy.retry_on is None else policy.retry_on
         fields["timeout_by"] = "thread"
-        fields["nested"] = "allow" if policy.nested == "collapse" else policy.nested
+        fields["nested"] = policy.nested if states_nested(policy) else "allow"
     return own.replace(**fields) if fields else own
