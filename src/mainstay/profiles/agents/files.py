@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from mainstay.engine.named_calls import calls_of
 from mainstay.engine.registry import STANDARD
+from mainstay.profiles.calls import calls_of
 from mainstay.runtime.replace_file import replace_file
 from mainstay.runtime.reports.tracebacks import leave_out, shorten
 

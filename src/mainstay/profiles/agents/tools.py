@@ -10,8 +10,8 @@ from msgspec import Struct
 from mainstay.drivers.process.capture import stream_of
 from mainstay.drivers.process.command import name_of
 from mainstay.drivers.process.tool import Tool
-from mainstay.engine.named_calls import calls_of
 from mainstay.errors import MainstayError, UsageError
+from mainstay.profiles.calls import calls_of
 from mainstay.runtime.reports.tracebacks import shorten
 
 if TYPE_CHECKING:

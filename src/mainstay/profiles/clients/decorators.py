@@ -13,8 +13,8 @@ from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.drivers.verbs import Verbs
 from mainstay.engine.engine import Engine
-from mainstay.engine.named_calls import site_in
 from mainstay.errors import PolicyError
+from mainstay.profiles.calls import site_in
 from mainstay.profiles.clients.configuration import RetryConfiguration, RetryPresets
 from mainstay.runtime.fork import make_lock
 from mainstay.runtime.reports import logs

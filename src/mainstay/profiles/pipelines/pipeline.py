@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.pipeline.definition import PipelineDefinition, names_of
+from mainstay.drivers.pipeline.flushed import Flushed
 from mainstay.drivers.pipeline.ledger_files import LedgerFiles
 from mainstay.drivers.pipeline.parts import PipelineSetup
 from mainstay.errors import StoreError, UsageError
 from mainstay.profiles.pipelines.compliance import records_in
 from mainstay.profiles.pipelines.governance import Governance
 from mainstay.profiles.pipelines.stage import Stage
-from mainstay.runtime.reports.tracebacks import leave_out
 from mainstay.sinks.telemetry.file import telemetry_in
 from mainstay.sinks.telemetry.sink import TelemetrySink
 
@@ -123,23 +123,13 @@ class Pipeline:
         raised. Of an input that cannot be recorded, UsageError.
         """
         self._refuse_async()
-        try:
+        with Flushed(self.telemetry):
             return self.engine.pipelines.run(self._setup, input, run_id)
-        except Exception as error:
-            leave_out(error, 2)
-            raise
-        finally:
-            self.telemetry.flush()
 
     async def arun(self, input: UserValue = None, *, run_id: str | None = None) -> RunResult:  # noqa: A002
         """The same, awaited; plain functions among the stages run in threads."""
-        try:
+        with Flushed(self.telemetry):
             return await self.engine.pipelines.arun(self._setup, input, run_id)
-        except Exception as error:
-            leave_out(error, 2)
-            raise
-        finally:
-            self.telemetry.flush()
 
     def resume(self, run_id: str, *, by: str = "") -> RunResult:
         """Goes on with a run where it stopped: halted and repaired, or left by a dead process.
@@ -147,23 +137,13 @@ class Pipeline:
         What is in quarantine is resumed once a person has released it through the inbox.
         """
         self._refuse_async()
-        try:
+        with Flushed(self.telemetry):
             return self.engine.pipelines.resume(self._setup, run_id, by)
-        except Exception as error:
-            leave_out(error, 2)
-            raise
-        finally:
-            self.telemetry.flush()
 
     async def aresume(self, run_id: str, *, by: str = "") -> RunResult:
         """The same, awaited."""
-        try:
+        with Flushed(self.telemetry):
             return await self.engine.pipelines.aresume(self._setup, run_id, by)
-        except Exception as error:
-            leave_out(error, 2)
-            raise
-        finally:
-            self.telemetry.flush()
 
     def get(self, run_id: str) -> RunView | None:
         """One run, as its record shows it; None if there is no such run."""
