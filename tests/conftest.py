@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import sysconfig
 import tempfile
 import warnings
 
@@ -87,6 +88,19 @@ for store in (
 # and none would take the fast path that a program without logging takes.
 _TAKES = Logs.takes
 Logs.takes = lambda *_: False
+
+
+# Where Python has no interpreter's lock, greenlet ends the process at the first switch.
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+
+    async def _without_greenlets(*_args, **_options):
+        pytest.skip(
+            "SQLAlchemy's asyncio needs greenlet, which crashes on free-threaded Python:"
+            " https://github.com/python-greenlet/greenlet/issues/515. Run with a default build"
+        )
+
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sqlalchemy.util.concurrency").greenlet_spawn = _without_greenlets
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ sync and async.
 """
 
 import asyncio
+import sysconfig
 from urllib.parse import urlsplit
 
 
@@ -236,3 +237,7 @@ HANDS = {
     "sqlalchemy-async": AlchemyAsync,
     "sqlalchemy-psycopg-async": AlchemyPsycopgAsync,
 }
+if sysconfig.get_config_var("Py_GIL_DISABLED"):  # no greenlet there (conftest), and no psycopg2
+    HANDS = {name: hand for name, hand in HANDS.items()
+             if "psycopg2" not in (name.partition("-")[0], getattr(hand, "dialect", ""))
+             and not ("sqlalchemy" in name and "async" in name)}  # fmt: skip
