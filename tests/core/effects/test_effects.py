@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.effects.contract import OrchestratorContract
+from mainstay.core.effects.contract import OrchestratorContract, kind_fields
 from mainstay.core.effects.result import EffectResult, result_of
 from mainstay.core.effects.settings import (
     attempt_timeout,
@@ -300,6 +300,15 @@ def test_retries_are_one_less_than_attempts(each, together, attempts, of_a_kind)
     assert {rule.max_attempts for rule in rules.values()} == (
         set() if of_a_kind is None else {of_a_kind}
     )
+
+
+def test_a_kind_has_the_policy_of_its_settings_or_else_of_the_contract():
+    """Settings are capped at the attempts that the contract allows in all."""
+    contract = OrchestratorContract(max_retries=1)
+    own = policy_fields(DATABASE)
+    assert kind_fields(DATABASE, contract, 99) == own
+    assert kind_fields(DATABASE, contract, 2) == {**own, "max_attempts": 2}
+    assert kind_fields(None, contract, 1) == {**contract.policy_fields(), **status_fields(STATUSES)}
 
 
 @pytest.mark.req("EF-03", "EF-04")
