@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,6 +38,8 @@ def meant_by(operation: str, command: Iterable[str], mapped: Collection[str]) ->
     'charge.sh'
     >>> meant_by("ls", ["ls", "-l"], ["charge.sh"])
     """
+    if not mapped:
+        return None
     parts = [part for word in command for part in _parts_of(word)]
     linked = (name for part in parts for name in _behind(part))
     names = {_plain(name): None for name in (operation, *parts, *linked)}
@@ -62,6 +63,8 @@ def _behind(part: str) -> Iterator[str]:
 
     A word without a folder may be a file here, or a program that is looked up.
     """
+    import shutil  # which loads every compression
+
     program = None if os.sep in part else shutil.which(part)
     for path in (part, program or ""):
         for _ in range(_MOST_LINKS):
